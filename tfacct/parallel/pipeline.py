@@ -11,7 +11,7 @@ torch.distributed.pipelining.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -144,10 +144,8 @@ def in_pipeline(
     every = stages(blocks_in(ledger), mesh)
     found: dict[int, list[Collective]] = {}
     for alike in distinct_stages(ledger, every).values():
-        lines = collectives(part(ledger, every[alike[0]]), inside, each, bits, **how)
-        # Weights stay gathered until the last backward pass.
-        once = (one for one in lines if (one.over, one.when, one.kind) != ("fsdp", "backward", "all-gather"))
-        repeats = [one if one.of in ONCE else repeated(one, times) for one in once]
+        lines = staged(collectives(part(ledger, every[alike[0]]), inside, each, bits, **how))
+        repeats = [one if one.of in ONCE else repeated(one, times) for one in lines]
         for rank in alike:
             if 0 < rank - 1 in alike and rank < mesh.pp - 1:  # between two others, like the one before
                 found[rank] = found[rank - 1]
@@ -155,6 +153,11 @@ def in_pipeline(
             ends = [_summed(*table, mesh, how.get("reduced") or bits)] if table and rank in (0, mesh.pp - 1) else []
             found[rank] = [*repeats, *_sent(ledger, every[rank], mesh, each, bits, times, train), *ends]
     return [found[rank] for rank in range(mesh.pp)]
+
+
+def staged(lines: Iterable[Collective]) -> Iterator[Collective]:
+    """Collectives of a stage: its weights stay gathered until the last backward pass, as in torchtitan."""
+    return (one for one in lines if (one.over, one.when, one.kind) != ("fsdp", "backward", "all-gather"))
 
 
 def repeated(one: Collective, times: int) -> Collective:

@@ -9,7 +9,9 @@ times backward. Communication does not overlap with computation: it is added.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
@@ -17,11 +19,14 @@ from tfacct.accounts.step_flops import How, is_score, recomputed_flops, recomput
 from tfacct.base.record import record
 from tfacct.ledger.einsum import AxisNames, axis_names, rounded_up, size
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.lines import ACTIVE, Matmul
+from tfacct.ledger.lines import Matmul
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Workload
 from tfacct.loading.devices import Device
+from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.pipeline import ONCE, staged
+from tfacct.parallel.rules import CollectiveOptions, collectives
 from tfacct.timing.kernels import Kernel, Split, kernels, runs_in_kernel
 
 
@@ -43,7 +48,7 @@ class TrainingConstants:
     link: float = 0.639  # Share of the link that collectives attain in a node. Fitted.
     link_far: float = 0.58  # The same of gathers between nodes, of the slower of it and a node's network. Fitted.
     card: float = 0.88  # Share of a network card that sums of gradients between nodes attain. Not fitted.
-    reduce: float = 20e-6  # Seconds of a sum of nothing; NCCL takes 7 to 26 µs in a node. Not fitted.
+    reduce: float = 10e-6  # Seconds of half an all-reduce of nothing; NCCL takes 7 to 26 µs for all. Not fitted.
     optimizer: float = 34.6  # Bytes that the optimizer moves for each of a device's parameters. Fitted.
     step: float = 6.85e-3  # Seconds of a step that nothing else explains. Fitted.
 
@@ -115,8 +120,8 @@ class Trained:
 class Work(NamedTuple):
     """What a step depends on: the kernels of a micro-batch's forward pass on one of the `tp` devices that share widths,
     its logits there, the model's layers, its parameters outside and of routed experts. `moved`: bytes of operands and
-    results of the work that is no matmul; `routed`: those of tokens sent to experts, once for each expert. `again`:
-    FLOPs of recomputed projections of attention; `moved_again`: bytes of its recomputed pointwise work."""
+    results of the work that is no matmul. `sends`: collectives of a micro-batch in all layers, and those of weights.
+    `again`: FLOPs of recomputed projections of attention; `moved_again`: bytes of its recomputed pointwise work."""
 
     forward: Sequence[Kernel]
     logits: int = 0
@@ -124,25 +129,24 @@ class Work(NamedTuple):
     dense: int = 0
     experts: int = 0
     moved: float = 0
-    routed: int = 0
+    sends: Sequence[Collective] = ()
     again: float = 0
     moved_again: float = 0
 
-    def total(self, field: str, *parts: str) -> int:
-        """Sum of a field of the kernels of these parts: the head, or those of a kind in all layers."""
-        found = (("head" if one.name.startswith("lm_head") else one.kind, getattr(one, field)) for one in self.forward)
-        return sum(number for part, number in found if part in parts)
+    def flops(self, part: str) -> int:
+        """FLOPs of the head, or of the kernels of a kind in all layers."""
+        return sum(
+            one.flops for one in self.forward if part == ("head" if one.name.startswith("lm_head") else one.kind)
+        )
 
 
 def work_of(ledger: Ledger, trained: Trained) -> Work:
     """The work of one micro-batch on one device of a replica, before stages and shards of its sequences divide it.
-    Raises ConfigError for a line that has no kernel."""
+    Raises TfacctError for a line that has no kernel, and for a layout that the model does not divide."""
     at, mesh = trained.work.axes(), trained.mesh
     tokens, vocabulary = at["B"] * at["T"], max(group.axes.get("V", 0) for group in ledger.groups)
     forward, undivided = (kernels(ledger, at, BF16, BF16_EACH, BF16_EACH, Split(tp)) for tp in (mesh.tp, 1))
     moved = sum(kernel.moved for kernel in (undivided if mesh.sp else forward) if kernel.kind == "pointwise")
-    layers = [group for group in ledger.groups if group.numbers]
-    routed = sum(int(group.count) * group.axes.get(ACTIVE, 0) * group.axes["D"] for group in layers)
     again = moved_again = 0.0
     if trained.recompute == "attention":
         again = float(recomputed_flops(ledger, at, "attention", keep=lambda _, line: not is_score(line)) / mesh.tp)
@@ -154,15 +158,25 @@ def work_of(ledger: Ledger, trained: Trained) -> Work:
         )
         moved_again = BF16_EACH.bytes(2 * elements) / mesh.tp
     return Work(
-        forward,
+        [kernel for kernel in forward if kernel.kind != "all-gather"],  # the loss reads divided logits
         tokens * int(rounded_up(vocabulary, mesh.tp)),
-        sum(int(group.count) for group in layers),
+        sum(int(group.count) for group in ledger.groups if group.numbers),
         *parameters(ledger),
         moved / mesh.tp if mesh.sp else moved,
-        BF16_EACH.bytes(tokens * routed),
+        _sends(ledger, trained),
         again,
         moved_again,
     )
+
+
+def _sends(ledger: Ledger, trained: Trained) -> list[Collective]:
+    """Collectives of a micro-batch as `tfacct train` counts them, gradients of one tensor summed first, as Megatron-LM
+    does. Frozen weights have no gradients."""
+    mesh = replace(trained.mesh, pp=1, chunks=1, plan="megatron")
+    how: CollectiveOptions = {"train": True, "recomputed": "layers" if trained.recompute == "full" else None}
+    every: Iterable[Collective] = collectives(ledger, mesh, trained.work.axes(), BF16_EACH.bits, **how)
+    every = staged(every) if trained.mesh.pp > 1 else every
+    return [one for one in every if not (trained.frozen and one.of == "weights" and one.kind != "all-gather")]
 
 
 def parameters(ledger: Ledger) -> tuple[int, int]:
@@ -202,36 +216,38 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
     # A micro-batch: its layers in the stage, and the share of their tokens on one device.
     of_layers = rounded_up(work.layers, mesh.pp) / work.layers
     share, of_head = of_layers / mesh.cp, 1 / (mesh.pp * mesh.cp)
-    summed = 2 * (mesh.tp - 1) / mesh.tp * work.total("moved", "all-reduce") / mesh.cp / rate(mesh.tp)
-    exchanged = 2 * work.routed / mesh.tp * (1 - 1 / mesh.ep) / rate(mesh.ep)
+    sent, sent_once, summed = Counter[str](), Counter[str](), 0
+    for one in work.sends:
+        is_once = one.of in ONCE and (one.over != "fsdp" or mesh.pp > 1)
+        (sent_once if is_once else sent)[one.over] += one.sent
+        summed += 0 if is_once or one.over != "tp" else one.calls * (2 if one.kind == "all-reduce" else 1)
     micro_batch = Parts(
-        products=share * (work.total("flops", "gemm") * of_matmuls + work.again) / matmuls,
-        experts=share * work.total("flops", "experts") * of_matmuls / (matmuls * c.experts),
-        head=of_head * work.total("flops", "head") * (3 - trained.frozen + trained.chunked) / wide,
-        attention=share * work.total("flops", "attention") * of_attention / attention,
+        products=share * (work.flops("gemm") * of_matmuls + work.again) / matmuls,
+        experts=share * work.flops("experts") * of_matmuls / (matmuls * c.experts),
+        head=of_head * work.flops("head") * (3 - trained.frozen + trained.chunked) / wide,
+        attention=share * work.flops("attention") * of_attention / attention,
         pointwise=share * (work.moved * passes + work.moved_again) * c.pointwise / device.bandwidth,
         logits=of_head * work.logits * c.logits / device.bandwidth,
         launches=of_layers * sum(one.times for one in work.forward) * passes * c.launch,
-        sums=of_layers * (summed + work.total("times", "all-reduce") * c.reduce) * (passes - 1),
-        exchange=share * exchanged * (passes - 1),
+        sums=of_layers * (sent["tp"] / rate(mesh.tp) + summed * c.reduce),
+        exchange=of_layers * sent["ep"] / rate(mesh.ep),
     )
 
-    # Weights and gradients: sharded, both are sent in every micro-batch; else gradients once a step.
-    sharded = trained.sharded(work.dense, work.experts)
-    received = BF16_EACH.bytes(1) * sum(parameters * (1 - 1 / copies) for parameters, copies in sharded)
+    # Weights and gradients: sharded, both are sent in every micro-batch, or once in a pipeline; else gradients once.
     gathers = gradients = 0.0
-    if received:
+    if mesh.ranks > 1:
         between = device.link(mesh.ranks)
-        if mesh.fsdp > 1:
-            share_of_link = c.link_far if between.reach == "network" else c.link
-            gathers = (3 - trained.frozen) * received / (between.rate * share_of_link)
-        elif not trained.frozen:
-            gradients = 2 * received / (between.card * c.card if between.reach == "network" else rate(mesh.ranks))
+        is_far = between.reach == "network"
+        gathered = trained.accumulate * sent["fsdp"] + sent_once["fsdp"]
+        gathers = gathered / mesh.pp / (between.rate * (c.link_far if is_far else c.link))
+        replicas = sent_once["dp"] + sent_once["cp"]
+        gradients = replicas / mesh.pp / (between.card * c.card if is_far else rate(mesh.ranks))
+    sharded = trained.sharded(work.dense, work.experts)
     updated = sum(parameters / (copies if mesh.fsdp > 1 else 1) for parameters, copies in sharded)
     return Parts(
         {name: trained.accumulate * seconds for name, seconds in micro_batch.items()},
         waiting=(mesh.pp - 1) / mesh.chunks * micro_batch.seconds,
-        gathers=trained.accumulate * gathers,
+        gathers=gathers,
         gradients=gradients,
         optimizer=0.0 if trained.frozen else updated * c.optimizer / device.bandwidth,
         rest=c.step,
