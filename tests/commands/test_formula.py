@@ -438,7 +438,7 @@ def test_each_side_has_its_own_axes(run) -> None:
     assert "cross.scores           B T K G H, B J K H → B K G T J" in out
     assert "Nenc = 6: query heads in the encoder, Kenc · G" in out
     assert "N = 10: query heads in the decoder, K · G" in out
-    assert "Henc = 10 head size in the encoder" in out and "Le = 2 encoder layers" in out
+    assert "Henc = 10: head size in the encoder" in out and "Le = 2: encoder layers" in out
     # by hand: 60·97 of the tied embedding; 2·52·60 of positions; two norms of 120 after them
     # a layer of 60: attention 4·(60·60 + 60) and its norm 120; MLP 2·60·32 + 32 + 60, or of 40; its norm
     ends, attention = 60 * 97 + 2 * 52 * 60 + 2 * 120, 4 * 3_660 + 120
