@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +30,12 @@ def linears(model: torch.nn.Module, *, head: bool = False) -> Iterator[tuple[str
 
 def total_bytes(tensors: Any) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def written(config: Any) -> dict[str, Any]:
+    """A quantization_config as transformers writes it."""
+    fields: dict[str, Any] = json.loads(json.dumps(config.to_dict()))
+    return fields
 
 
 def in_format(config: dict[str, Any], bytes_of: Any, *, skips: str = "lm_head") -> int:
@@ -74,8 +81,35 @@ def test_fp8_against_the_module_of_transformers(scheme: str, block: list[int] | 
         other = finegrained_fp8.FP8Linear(module.in_features, module.out_features, block, activation_scheme=scheme)
         return total_bytes(tensor for name, tensor in other.named_parameters() if name != "bias")
 
-    quantization = {"quant_method": "fp8", "weight_block_size": block, "activation_scheme": scheme}
-    assert weighed(FIVE[family], quantization) == in_format(FIVE[family], stored)
+    of_class = quantization_config.FineGrainedFP8Config(weight_block_size=block, activation_scheme=scheme)
+    assert weighed(FIVE[family], written(of_class)) == in_format(FIVE[family], stored)
+
+
+def test_awq_as_transformers_writes_it() -> None:
+    """Its class inherits GPTQ's fields. Words of 32 bits hold 8 outputs; a group of 8 inputs has 16-bit scales and packed
+    zero points. A packing that is not supported has its name in two fields."""
+    config = {**LLAMA, "head_dim": 16, "num_attention_heads": 4}
+
+    def stored(module: torch.nn.Linear) -> int:
+        words, groups = module.out_features // 8, module.in_features // 8
+        return 4 * module.in_features * words + groups * (2 * module.out_features + 4 * words)
+
+    assert weighed(config, written(quantization_config.AwqConfig(group_size=8))) == in_format(config, stored)
+    with pytest.raises(TfacctError, match='version = "gemv" is not supported'):
+        weighed(config, written(quantization_config.AwqConfig(group_size=8, version="gemv")))
+
+
+def test_mxfp8_as_transformers_writes_it() -> None:
+    """One byte for each number, and one for the scale of 32 inputs."""
+
+    def stored(module: torch.nn.Linear) -> int:
+        return module.out_features * (module.in_features + -(-module.in_features // 32))
+
+    of_class = quantization_config.FineGrainedFP8Config(
+        quant_method="mxfp8", weight_block_size=[1, 32], scale_fmt="ue8m0"
+    )
+    config = {**LLAMA, "hidden_size": 96, "head_dim": 16, "intermediate_size": 160}
+    assert weighed(config, written(of_class)) == in_format(config, stored)
 
 
 @pytest.mark.parametrize("experts", ["fp4", "fp8"])

@@ -32,6 +32,13 @@ HEAD: frozenset[Role] = frozenset(("head",))
 EXPERTS: frozenset[Role] = frozenset(("expert",))
 SKIPPED = "modules_to_not_convert"
 IN_BLOCK = "modules_in_block_to_quantize"
+HOW_QUANTIZED = (
+    "desc_act sym true_sequential static_groups damp_percent damp_auto_increment model_name_or_path"
+    " model_file_base_name checkpoint_format meta is_marlin_format format use_exllama exllama_config backend"
+    " act_group_aware dataset tokenizer batch_size model_seqlen pad_token_id max_input_length use_cuda_fp16"
+    " module_name_preceding_first_block cache_block_outputs disable_exllama mse offload_to_disk"
+)
+"""Fields of GPTQ's configs about how to quantize and run, not what is stored. AWQ's have them in transformers 5."""
 
 
 def storage_of(model: ModelDescription, fields: Mapping[str, Any], where: str) -> Storage:
@@ -116,6 +123,7 @@ def _fp8(model: ModelDescription, read: FieldReader) -> Storage:
     read.choice("kv_cache_scheme", ("static",), "static")  # for the cache, not the weights
     experts = read.choice("expert_dtype", ("fp8", "fp4"), "fp8")
     of_experts = modelopt.of_experts(model, read) if read.has("moe_quant_algo") else formats.MXFP4
+    read.require_off("modules_to_convert")  # embeddings
     skips, roles = _fp8_list(model, read)
     read.check_all_read("dequantize packed_modules_mapping")
     if scale == 1 and model.family in ("deepseek_v3", "deepseek_v32"):
@@ -144,6 +152,8 @@ def _mxfp8(model: ModelDescription, read: FieldReader) -> Storage:
     read.choice("activation_scheme", ("dynamic",), "dynamic")
     read.choice("scale_fmt", ("ue8m0",), "ue8m0")
     read.choice("fmt", ("e4m3", "float8_e4m3fn"), "e4m3")
+    read.choice("expert_dtype", ("fp8",), "fp8")
+    read.require_off("modules_to_convert")
     skips, roles = _fp8_list(model, read)
     read.check_all_read("dequantize packed_modules_mapping")
     return uniform_storage(model, formats.MX[8], roles=roles, skips=skips)
@@ -180,12 +190,7 @@ def _gptq(model: ModelDescription, read: FieldReader) -> Storage:
     alone = _in_block(read)
     read.require_off("hyb_act")
     read.choice("pack_dtype", ("int32",), "int32")
-    read.check_all_read(
-        "desc_act sym true_sequential static_groups damp_percent damp_auto_increment model_name_or_path"
-        " model_file_base_name checkpoint_format meta is_marlin_format format use_exllama exllama_config backend"
-        " act_group_aware dataset tokenizer batch_size model_seqlen pad_token_id max_input_length use_cuda_fp16"
-        " module_name_preceding_first_block cache_block_outputs disable_exllama mse offload_to_disk"
-    )
+    read.check_all_read(HOW_QUANTIZED)
     if alone is not None and (rules or head):
         raise read.unsupported(IN_BLOCK, "expected a config without dynamic and lm_head")
     if alone is not None:
@@ -232,9 +237,13 @@ def _awq(model: ModelDescription, read: FieldReader) -> Storage:
     bits, group = _bits(read, (4,)), _group(read)
     if not read.boolean("zero_point", default=True):
         raise read.unsupported("zero_point", "expected true, for awq")
-    read.choice("version", ("gemm", "GEMM"), "gemm")
+    for field in ("version", "format", "checkpoint_format"):
+        read.choice(field, ("gemm", "GEMM"), "gemm")
+    read.choice("pack_dtype", ("int32",), "int32")
+    read.require_off("lm_head", "dynamic", IN_BLOCK)
+    auto_round.check_blocks(read)
     names = patterns(read.path(SKIPPED), read.get(SKIPPED))
-    read.check_all_read("backend do_fuse fuse_max_seq_len modules_to_fuse exllama_config model_type")
+    read.check_all_read(f"{HOW_QUANTIZED} do_fuse fuse_max_seq_len modules_to_fuse model_type")
     return uniform_storage(model, formats.awq(bits, group), skips=by_part(names) if names else None, layers_only=True)
 
 
