@@ -75,6 +75,12 @@ def test_all_parts_add_up_to_the_published_total(name: str) -> None:
     assert sum(one.parameters for one in apart) + between == total == sum(one.parameters for one in joined)
 
 
+def test_glm_4vs_first_files_have_the_text_models_fields_at_the_top_level() -> None:
+    whole = PUBLISHED["glm-4-1v"]
+    flat = {**whole["text_config"], **{name: value for name, value in whole.items() if name != "text_config"}}
+    assert sum(one.parameters for one in load_model("mine", flat).of_parts()) == WHOLES["glm-4-1v"][1]
+
+
 def test_both_parts_are_answered_together(run, llava: str) -> None:
     ran = run("params", llava, "--part", "both")
     assert ran.out.splitlines()[1] == "7,063,427,072 parameters together." and "warning" not in ran.err

@@ -102,6 +102,14 @@ def test_each_type_is_a_family_or_refused_with_the_reason() -> None:
         assert not reason.endswith(".")
 
 
+def test_internlm2s_first_files_have_the_type_of_internlm() -> None:
+    """InternLM's code ignores num_key_value_heads; that of InternLM2, of 7.74 billion parameters, reads it."""
+    config = {**load("internlm2.5-7b").config, "model_type": "internlm"}
+    assert load_model("mine", config).parameters == 7_737_708_544
+    with pytest.raises(ConfigError, match="num_key_value_heads = 8 changes the counts"):
+        load_model("mine", {**config, "architectures": ["InternLMForCausalLM"]})
+
+
 def test_jais_and_its_relatives() -> None:
     """muP's scores are scaled by 1 / d in place of 1 / √d; BTLM is Jais by another name."""
     jais = without(TINY["jais"], "mup_scale_qk_dot_by_d")

@@ -86,8 +86,8 @@ def test_fp8_against_the_module_of_transformers(scheme: str, block: list[int] | 
 
 
 def test_awq_as_transformers_writes_it() -> None:
-    """Its class inherits GPTQ's fields. Words of 32 bits hold 8 outputs; a group of 8 inputs has 16-bit scales and packed
-    zero points. A packing that is not supported has its name in two fields."""
+    """Its class inherits GPTQ's fields. A word of 32 bits holds 8 outputs; a group of 8 inputs has 16-bit scales and
+    packed zero points. Another packing is refused."""
     config = {**LLAMA, "head_dim": 16, "num_attention_heads": 4}
 
     def stored(module: torch.nn.Linear) -> int:

@@ -79,7 +79,8 @@ MTP_FIELDS = frozenset(
     (
         *MTP_LAYERS,
         *"use_mtp mtp_transformer_layers mtp_layer_types mtp_mlp_layer_types mtp_layers_block_type".split(),
-        *"mtp_hybrid_override_pattern mtp_loss_scaling_factor mtp_use_dedicated_embeddings".split(),
+        *"mtp_hybrid_override_pattern mtp_loss_scaling_factor mtp_use_dedicated_embeddings mtp_share_layers".split(),
+        "_num_mtp_layers",
         *"dspark_block_size dspark_noise_token_id dspark_target_layer_ids dspark_markov_rank".split(),
     )
 )
