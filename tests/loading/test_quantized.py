@@ -427,8 +427,11 @@ def test_names_in_groups_of_compressed_tensors() -> None:
     with pytest.raises(TfacctError, match="no matrix is named"):
         weighed(LLAMA, grouped("re:.*wq_b$"))
     both = grouped("Linear")
-    both["config_groups"]["v"] = {**grouped("re:.*vision_tower.*")["config_groups"]["g"]}
+    of_others = {"targets": ["re:.*vision_tower.*"], "weights": {"num_bits": 4, "type": "int", "strategy": "channel"}}
+    both["config_groups"]["v"] = of_others
     assert weighed(LLAMA, both) == weighed(LLAMA, grouped("Linear"))
+    (facts,) = load({**LLAMA, "quantization_config": both}).memory().models
+    assert facts["published_dtype"] == "w8"  # no 4-bit matrix is counted
     model, rest = TINY["laguna"], "lm_head"
     left = {**grouped("Linear"), "ignore": [rest, r"re:.*\.mlp\.shared_expert\.(gate|up|down)_proj$"]}
     assert weighed(model, left) == weighed(model, {**left, "ignore": [rest, "re:.*shared_experts.*"]})

@@ -197,7 +197,8 @@ def by_schemes(model: ModelDescription, schemes: list[Scheme], ignored: Skips, *
             None,
         )
 
-    kinds = [scheme.weight_format for scheme in schemes if scheme.weight_format is not None]
+    used = (scheme.weight_format for scheme, (named, _) in zip(schemes, found, strict=True) if named)
+    kinds = [kind for kind in used if kind is not None]
     name = " + ".join(dict.fromkeys(kind.name for kind in kinds))
     about = "; ".join(dict.fromkeys(kind.about for kind in kinds))
     return Storage(
