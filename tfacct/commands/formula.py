@@ -1,8 +1,9 @@
 """Formulas of a model's counts, in symbols."""
 
-from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack, get_args
 
 from tfacct import options as opt
+from tfacct.base.spelling import option
 from tfacct.commands.command import Command, Found
 from tfacct.options import Option
 
@@ -43,7 +44,7 @@ def formula(
     `reports.formula.formula`). `tp`, `pp`, `cp`, `ep`: ranks that shard it, a number or a symbol; the count is that of
     one rank. `sp`: the `tp` ranks shard the residual stream too. Raises TfacctError.
     """
-    from tfacct.reports.formula import formula
+    from tfacct.reports.formula import Of, formula
 
     given = {"tp": tp, "pp": pp, "cp": cp, "ep": ep}
     axes = {axis: str(number) for axis, number in given.items() if number is not None}
@@ -55,7 +56,9 @@ def formula(
     def latex() -> str:
         from tfacct.algebra import latex
 
-        return latex.align(report)
+        title, _, rest = latex.align(report).partition("\n")
+        others = "|".join(one for one in get_args(Of) if one != of)
+        return f"{title}; other formulas: {option('of', others)}\n{rest}"
 
     return Found(report, latex=latex)
 
