@@ -139,6 +139,10 @@ def test_an_adapter_is_no_model(run, tmp_path: Path) -> None:
     assert ran.err_line.endswith("give its base model: gpt2")
     ran = run("check", str(tmp_path), "--json")
     assert "has an adapter, not a model" in ran.out and ran.models[0]["tensor_bytes"] == 4 * 8 * 768
+    ran = run("check", str(tmp_path), "--config", "gpt2")
+    assert "an adapter, not a model; `tfacct train MODEL --lora 8:lm_head` counts its parameters" in " ".join(
+        ran.out.split()
+    )
     (tmp_path / "config.json").write_text(json.dumps(TINY["gpt2"]))
     assert run("params", str(tmp_path)).code == 0
 

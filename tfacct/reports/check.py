@@ -25,6 +25,7 @@ from tfacct.verify.checkpoint import (
     BEYOND,
     Difference,
     Reconciled,
+    adapters,
     bytes_by_config,
     folded_differences,
     incomparable,
@@ -354,7 +355,7 @@ class CheckpointReport(ModelReport):
 
 def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "") -> CheckpointReport:
     """Bytes of the files, and their comparison with the config's ledger, if there is one; `why_not` says why."""
-    why_not = why_not or incomparable(files, config)
+    why_not = adapters(files) or why_not or incomparable(files, config)
     result = None if config is None or why_not else reconcile(config, files.tensors, gguf=bool(files.gguf))
     lines = stored_lines(files, result)
     agrees = None if result is None else result.agrees

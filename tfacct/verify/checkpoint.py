@@ -3,6 +3,7 @@ shapes."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tfacct.architecture.parts import headings
 from tfacct.base.errors import TfacctError, cut
 from tfacct.base.record import record
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.lines import NO_MATRIX
 from tfacct.loading.checkpoint import Checkpoint
@@ -271,6 +272,20 @@ def _dimensions(shape: Sequence[Any]) -> str:
 
 BEYOND = "not counted"
 """Part of tensors that belong to no line of the ledger."""
+
+
+ADAPTER = re.compile(r"(\w+)\.lora_A\b")
+"""A tensor that PEFT adds to a module, whose rank is its first size."""
+
+
+def adapters(files: Checkpoint) -> str:
+    """The reason why the tensors of adapters cannot be compared with a config; empty for those of a model."""
+    found = [(match[1], one.shape) for one in files.tensors if (match := ADAPTER.search(one.name)) and one.shape]
+    if not found:
+        return ""
+    lora = f"{found[0][1][0]}:{','.join(dict.fromkeys(module for module, _ in found))}"
+    counts = spelled(f"`tfacct train MODEL --lora {lora}`", f"load(MODEL).train(lora={lora!r})")
+    return f"{files.name} has an adapter, not a model; {counts} counts its parameters"
 
 
 def incomparable(files: Checkpoint, config: LoadedModel | None) -> str:
