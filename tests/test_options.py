@@ -213,6 +213,8 @@ def parsed(line: str) -> dict:
         ("train m --gradient-checkpointing", "train m --recompute full"),
         ("train m --activation-checkpoint", "train m --recompute full"),
         ("train m --dp 8 --use-distributed-optimizer", "train m --dp 8 --zero 1"),
+        ("train m --recompute-activations", "train m --recompute selective"),
+        ("train m --recompute-granularity full", "train m --recompute full"),
         ("train m --global-batch 64", "train m --global-batch-size 64"),
         ("train m --optimizer adamw8bit", "train m --optimizer adamw-8bit"),
         ("time m --train --on h100 --mfu 40%", "time m --train --on h100 --mfu 0.4"),

@@ -35,6 +35,7 @@ SPELLINGS: Mapping[str, str] = {
     **dict.fromkeys(("gpu", "hw", "fit", "vram"), "on"),
     **dict.fromkeys(("num-gpus", "n-gpus", "num-devices", "world-size"), "gpus"),
     **dict.fromkeys(("lora-rank", "lora-r"), "lora"),
+    "recompute-granularity": "recompute",
     "optim": "optimizer",
     "zero-stage": "zero",
     "global-batch": "global-batch-size",
@@ -260,6 +261,8 @@ def _with_values(words: list[str]) -> list[str]:
                 found.append("full")
         elif word == "--recompute-attention":
             found[-1:] = ["--recompute", "attention"]
+        elif word == "--recompute-activations":  # Megatron-LM's name
+            found[-1:] = ["--recompute", "selective"]
         elif word == "--use-distributed-optimizer":  # Megatron-LM's name
             found[-1:] = ["--zero", "1"]
         elif at and words[at - 1].startswith("--") and (percent := PERCENT.fullmatch(word)):
