@@ -387,7 +387,7 @@ def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling
     assert (
         f"its class {name} belongs to {says}: model_type={says!r}" == hint
         if says
-        else "counts it as a Llama, if it has the same layers" in hint
+        else hint.endswith("see `tfacct help your-model`")
     )
 
 
@@ -401,7 +401,7 @@ def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling
         ),
         ({**TINY["llama"], "model_type": "llama_x", "kv_lora_rank": 3}, "the nearest, llama, does not match: kv_lora"),
         ({**TINY["llama"], "model_type": "llama_x"}, None),  # it may be llama or another model
-        ({"model_type": "llama_x", "architectures": ["XForCausalLM"]}, None),
+        ({**TINY["llama"], "model_type": "llama_x", "architectures": ["XForCausalLM"]}, None),
     ],
 )
 def test_an_unknown_model_type_says_why_the_nearest_family_is_not_its(fields: dict, says: str | None) -> None:
@@ -413,6 +413,31 @@ def test_an_unknown_model_type_says_why_the_nearest_family_is_not_its(fields: di
     else:
         settings = "model_type='llama'" + (" architectures=None" if "architectures" in fields else "")
         assert hint.startswith(f"{settings} counts it as a Llama")
+
+
+# Files of Google's BERT, and of GPT-2 from transformers 2
+BERT_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+BERT_LARGE |= {"type_vocab_size": 2, "vocab_size": 30522, "hidden_dropout_prob": 0.1, "max_position_embeddings": 512}
+GPT2 = {"n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "vocab_size": 21128}
+GPT2 |= {"output_past": True, "summary_type": "cls_index", "summary_use_proj": True}
+
+
+@pytest.mark.parametrize(
+    ("fields", "family"),
+    [
+        (BERT_LARGE, "bert"),
+        (GPT2, "gpt2"),
+        ({name: value for name, value in TINY["llama"].items() if name != "model_type"}, "llama"),
+        ({**BERT_LARGE, "model_type": "mine", "n_routed_experts": 4}, None),  # no field of these
+        ({"dim": 256, "n_layers": 8, "n_heads": 16}, None),  # no size that Llama reads
+    ],
+)
+def test_a_file_without_a_known_type_may_be_counted_as_a_family_that_reads_it(fields: dict, family: str | None) -> None:
+    with pytest.raises(TfacctError) as caught:
+        load_model("mine", fields)
+    hint = caught.value.hint or ""
+    assert hint.endswith("see `tfacct help your-model`")
+    assert ("counts it as" in hint) == bool(family) and (family is None or f"model_type={family!r} counts" in hint)
 
 
 def test_the_hint_of_a_refusal_works(run, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`read`: the transformer of a config, with the fields that a user sets."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tfacct.architecture.transformer import Transformer
@@ -23,6 +24,9 @@ from tfacct.families.registry import CUSTOM, Part, class_names, config_class, na
 from tfacct.families.task_heads import CAUSAL_MODEL, TaskHead, class_ending, listed_classes
 from tfacct.families.type_aliases import resolve
 from tfacct.families.unsupported import NotIncluded, not_included, unsupported_classes, unsupported_types
+
+COMMON = ("llama", "bert", "gpt2")
+"""Families whose files often have no model_type, or another."""
 
 
 class ParsedConfig(NamedTuple):
@@ -134,7 +138,7 @@ def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
     course = {name for name, field in config_class("cs336").model_fields.items() if field.is_required()}
     if course <= fields.keys():
         return f"its fields are those of the course CS336: {setting('model_type', 'cs336')}"
-    return "; ".join(filter(None, (instead, _near(fields) or _as_llama(fields))))
+    return "; ".join(filter(None, (instead, _near(fields) or _as_common(fields))))
 
 
 def _near(fields: Mapping[str, Any]) -> str | None:
@@ -151,12 +155,20 @@ def _near(fields: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _as_llama(fields: Mapping[str, Any]) -> str:
-    """Hint for an unknown family."""
-    llama = setting("model_type", "llama")
+def _as_common(fields: Mapping[str, Any]) -> str:
+    """Hint for an unknown family: the first common one that knows every field, or Llama if it can read them."""
+    unknown = {}
+    for name in COMMON:
+        with suppress(ConfigError):
+            unknown[name] = read({**fields, "model_type": name, "architectures": None}).unknown
+    family = next((name for name in unknown if not unknown[name]), "llama")
+    if family not in unknown:
+        return "see `tfacct help your-model`"
+    sets = setting("model_type", family)
     if fields.get("architectures"):
-        llama += f" {setting('architectures')}"
-    return f"{llama} counts it as a Llama, if it has the same layers; if not, see `tfacct help your-model`"
+        sets += f" {setting('architectures')}"
+    like = config_class(family).class_prefixes[0]
+    return f"{sets} counts it as a {like}, if it has the same layers; if not, see `tfacct help your-model`"
 
 
 def _check_encoder(shape: Transformer) -> None:
