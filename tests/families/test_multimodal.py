@@ -310,6 +310,10 @@ def test_an_unknown_full_model_is_read_if_its_config_is_sufficient() -> None:
     ours = load_model("mine", {**raw, "llm_config": text})
     assert (ours.family, ours.left_out) == ("qwen2", ("vision_config",))
     assert ours.architecture == load_model("alone", text).architecture
+    repeated = load_model("mine", {**raw, "llm_config": {**text, "architectures": raw["architectures"]}})
+    assert repeated.architecture == ours.architecture
+    with pytest.raises(ConfigError, match="is not a class of qwen2"):
+        load_model("mine", {**raw, "llm_config": {**text, "architectures": ["OtherModel"]}})
     without_tie_field = {name: value for name, value in text.items() if name != TIED}
     with pytest.raises(ConfigError, match="the config does not say whether its head is tied"):
         load_model("mine", {**raw, "llm_config": without_tie_field})

@@ -477,6 +477,8 @@ def _unknown_composite(raw: Mapping[str, Any], model_type: str, field: str) -> S
             f"the language model in {model_type!r} is a {family}, but the config {unsure} whether its head is tied",
             f"set {TIED} in {field}, and at the top level",
         )
+    if inside.get("architectures") == raw.get("architectures"):  # transformers repeats the composite's
+        inside = {**inside, "architectures": None}
     return _text_fields({**inside, TIED: values.pop()}, family, raw, (field,))
 
 
