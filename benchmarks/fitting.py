@@ -24,7 +24,7 @@ def names(kind: type, *others: str) -> list[str]:
 SERVING = names(
     Constants,
     *("prompt", "budget", "request", "attention", "tile", "message", "amd", "pace"),
-    *("link_switch", "message_switch", "unpacking", "hop"),
+    *("link_switch", "message_switch", "unpacking", "hop", "hop_large", "flags"),
 )
 TRAINING = names(TrainingConstants, "attention", "nvfp4", "experts", "card", "reduce")
 DIVIDED = ["products", "attention", "pointwise"]

@@ -43,15 +43,21 @@ def test_a_product_by_hand() -> None:
 def test_an_all_reduce_by_hand() -> None:
     # Of 4 devices: a ring sends 2 · 3/4 of 1,800 MB, 2.7 GB, at half of 450 GB/s; and 0.6 + 0.4 of a launch.
     shares = {"link": 0.5, "link_large": 0.5, "link_pcie": 0.5, "link_sockets": 0.25}
-    plain = replace(CONSTANTS, **shares, reduce=1.0, hop=1.0, engine=0.0, sequence=0.0)
+    plain = replace(CONSTANTS, **shares, reduce=1.0, hop=1.0, hop_large=1.0, engine=0.0, sequence=0.0)
     kernel = Kernel("all", "all-reduce", 1, moved=1_800_000_000, over=4)
     assert step_of([kernel], H100, 1, 1, plain).seconds == pytest.approx(1 + 2.7e9 / 225e9)
     # Of 16 in two nodes: 2 · 15/16 of it, at a quarter of the 400 GB/s of a node's network; and 0.6 + 1.6.
     wide = kernel._replace(over=16)
     assert step_of([wide], H100, 1, 1, plain).seconds == pytest.approx(2.2 + 3.375e9 / 100e9)
     # Of 4 A100 PCIe: no bridge joins more than 2, so they send over PCIe 4.0, 32 GB/s: a launch and 6 steps of a ring.
-    card = devices.load("a100-pcie-80gb")
+    # They wait less, and send thrice as long, by the protocol for few bytes; two cards send as long by their own.
+    card, protocols = devices.load("a100-pcie-80gb"), replace(plain, hop_large=3.0, flags=3.0)
     assert step_of([kernel], card, 1, 1, plain).seconds == pytest.approx(7 + 2.7e9 / 16e9)
+    assert step_of([kernel], card, 1, 1, protocols).seconds == pytest.approx(7 + 3 * 2.7e9 / 16e9)
+    many = kernel._replace(moved=1_800_000_000_000)
+    assert step_of([many], card, 1, 1, protocols).seconds == pytest.approx(21 + 2.7e12 / 16e9)
+    two = kernel._replace(over=2)
+    assert step_of([two], devices.load("l40s"), 1, 1, protocols).seconds == pytest.approx(3 + 1.8e9 / 16e9)
     assert step_of([kernel._replace(over=2)], card, 1, 1, plain).seconds == pytest.approx(0.8 + 1.8e9 / 150e9)
     # Of 8 on two sockets: 2 · 7/8 of it at a quarter of PCIe. An all-gather goes around once: half of that.
     eight = kernel._replace(over=8)

@@ -65,10 +65,12 @@ class Constants:
     message: float = 16e6  # Bytes of an all-reduce that attains the mean of both. Read off tables of all-reduces.
     link_switch: float = 1.04  # Share for many bytes where switches add the numbers. Read off the same tables.
     message_switch: float = 30e6  # Bytes of an all-reduce that attains the mean there. Read off the same tables.
-    link_pcie: float = 0.511  # Share of PCIe that an all-reduce attains. Fitted.
-    link_sockets: float = 0.42  # The same of more devices than share a CPU socket, and between nodes. Fitted.
+    link_pcie: float = 0.516  # Share of PCIe that an all-reduce attains. Fitted.
+    link_sockets: float = 0.43  # The same of more devices than share a CPU socket, and between nodes. Fitted.
     reduce: float = 8.5e-6  # Seconds of a collective of nothing; times 0.6 + 0.1 for each device. Fitted.
     hop: float = 1.7e-6  # Seconds of its launch over PCIe, and of each step of the ring. Read off the same tables.
+    hop_large: float = 5.8e-6  # The same of NCCL's protocol for many bytes. Read off the same tables.
+    flags: float = 2.5  # Times as long as by that the protocol for few bytes sends. Read off the same tables.
     engine: float = 0.485e-3  # Seconds of an engine between two steps. Fitted.
     sequence: float = 5.57e-6  # Seconds of an engine for each sequence of a decode step: sampling, text. Fitted.
     amd: float = 1.2  # Seconds of a step on AMD's devices over those of this law. Fitted to MI300X alone.
@@ -195,7 +197,8 @@ def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed
 
 def _sent(kernel: Kernel, device: Device, c: Constants) -> Timed:
     """A collective: a ring's bytes over the link, and the devices' agreement. An all-reduce goes around twice, an
-    all-gather once. `share`: of the link that it attains."""
+    all-gather once. `share`: of the link that it attains. Over PCIe, engines leave more than two devices to NCCL, which
+    has a protocol for few bytes and one for many."""
     steps = (2 if kernel.kind == "all-reduce" else 1) * (kernel.over - 1)
     ring = steps / kernel.over * kernel.moved
     link, message = device.link(kernel.over), kernel.moved / kernel.times
@@ -204,6 +207,9 @@ def _sent(kernel: Kernel, device: Device, c: Constants) -> Timed:
         switches_add = link.devices >= SWITCHED and device.vendor == "NVIDIA" and "fp8" in device.peak
         large, half = (c.link_switch, c.message_switch) if switches_add else (c.link_large, c.message)
         share = c.link + (large - c.link) * message / (message + half)
-    agreeing = c.hop * (1 + steps) if link.reach == "node" else c.reduce * (0.6 + 0.1 * kernel.over)
-    sending, waiting = ring / (link.rate * share), kernel.times * agreeing
+    sending, waiting = ring / (link.rate * share), kernel.times * c.reduce * (0.6 + 0.1 * kernel.over)
+    if link.reach == "node":
+        few, many = (kernel.times * hop * (1 + steps) for hop in (c.hop, c.hop_large))
+        ways = [(sending, few)] if kernel.over == 2 else [(c.flags * sending, few), (sending, many)]
+        sending, waiting = min(ways, key=sum)
     return Timed(kernel, sending + waiting, "link" if sending > waiting else "launch", ring)
