@@ -20,9 +20,9 @@ from tfacct.loading.links import NODE, Link
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.support import check_axes
+from tfacct.parallel.support import check_axes, check_sizes
 from tfacct.timing import training_time
-from tfacct.timing.placement import check_heads, unsupported_part
+from tfacct.timing.placement import unsupported_part
 from tfacct.timing.training_time import (
     MEGATRON,
     MPT,
@@ -305,5 +305,5 @@ def _check_layout(model: LoadedModel, device: devices.Device, trained: Trained) 
     mesh = trained.mesh
     if mesh.tp > (node := max(NODE, device.links.joined)):
         raise UsageError(f"{option('tp', mesh.tp)} is more than the {node} devices of a node", option("tp", node))
-    check_heads(model, mesh.tp)
     check_axes(model, mesh)
+    check_sizes(model, mesh, trained.work.axes())
