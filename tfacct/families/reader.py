@@ -118,12 +118,22 @@ def _model_type(fields: Mapping[str, Any]) -> str:
     """The family's name. Raises ConfigError if it is not supported."""
     model_type = fields.get("model_type")
     if model_type is None:
-        raise ConfigError("the config has no model_type", _by_its_class(fields, 'add "model_type": "…" to the config'))
+        adds = 'add "model_type": "…" to the config'
+        raise ConfigError("the config has no model_type", _no_model(fields) or _by_its_class(fields, adds))
     if not isinstance(model_type, str) or model_type not in names():
         if isinstance(model_type, str) and model_type in unsupported_types():
             raise ModelTypeError(f"model_type {model_type!r} is not supported: {unsupported_types()[model_type]}")
         raise ModelTypeError(f"unknown model_type {cut(repr(model_type))}", _by_its_class(fields))
     return model_type
+
+
+def _no_model(fields: Mapping[str, Any]) -> str | None:
+    """Hint for a config of PEFT or diffusers, which no model_type makes one of a model that is counted."""
+    if "peft_type" in fields:
+        base = fields.get("base_model_name_or_path")
+        return f"it describes an adapter; give its base model{f': {cut(base)}' if isinstance(base, str) else ''}"
+    name = fields.get("_class_name")
+    return f"{cut(name)} is a class of diffusers, which is not counted" if isinstance(name, str) else None
 
 
 def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
