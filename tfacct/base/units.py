@@ -32,7 +32,14 @@ LARGEST_COUNT = 10**30
 LARGEST_BYTES = 10**16
 """Ten petabytes, the largest size that is accepted."""
 
-_TORCH_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+_OTHER_NAMES = {
+    "float32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+}
 
 SI = ("", "K", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")
 PEOPLE = ("", "K", "M", "B", "T", "Q")
@@ -67,7 +74,7 @@ def dtype_name(name: str) -> str:
     Raises NotFoundError with the nearest name, and UsageError.
     """
     key, *more = name.lower().split("+")
-    key = _TORCH_NAMES.get(key, key)
+    key = _OTHER_NAMES.get(key, key)
     if more and key in DTYPES:
         return _extended(key, more)
     if key not in DTYPES:
@@ -150,6 +157,8 @@ def _integer(option: str, text: str, what: str, hint: str) -> int:
     if number is None or thousands is not None or number.denominator != 1 or axis:
         if number is not None and thousands is not None and number.denominator == thousands.denominator == 1:
             hint = f"{int(thousands)} or {int(number)}?"
+        if re.match("--[a-z]", text):  # the next option
+            raise UsageError(f"{option} needs a value", f"for example {option} 8")
         if "," in text and all(map(is_tokens, text.split(","))):
             hint = for_each()
         raise UsageError(f"{option} must be {what}, not {cut(text)!r}", hint)

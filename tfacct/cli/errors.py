@@ -45,6 +45,13 @@ INSTEAD = {
     "flops --hfu": "--train --recompute full counts recomputation too; `tfacct mfu` divides by the peak",
     "flops --per-token": "the first line has the FLOPs per token; `tfacct sweep {model} --metric flops_per_token` too",
     "flops --layer --layers": "--by layer",
+    "flops --module --modules": "--by part",
+    "flops --attention": "flash attention computes the same products; --masked counts the visible pairs alone",
+    "params --lora --trainable": "`tfacct train {model} --lora 16` counts the parameters of the adapters",
+    "train --lora-alpha --learning-rate --lr --weight-decay --warmup-steps --warmup-ratio --seed": "it"
+    " changes no count: leave it out",
+    "train --epochs --num-train-epochs": "`tfacct budget {model} --tokens N --on DEVICE` gives the days: N is epochs ×"
+    " tokens of the data",
     "params --layer --layers": "a tensor that all layers have is one row; times counts the layers",
     "flops params memory --all": "without a MODEL, all presets are counted",
     "models --on": "`tfacct memory --on {value}` counts all presets; --max-params 14b leaves out the larger ones",

@@ -26,7 +26,7 @@ SPELLINGS: Mapping[str, str] = {
         "ctx",
     ),
     **dict.fromkeys(("batch-size", "bs"), "batch"),
-    **dict.fromkeys(("precision", "mixed-precision", "torch-dtype", "quantization", "quant"), "dtype"),
+    **dict.fromkeys(("precision", "mixed-precision", "torch-dtype", "quantization", "quant", "gguf"), "dtype"),
     **dict.fromkeys(("kv-cache-dtype", "cache-type-k"), "kv-dtype"),
     **dict.fromkeys(
         ("activation-checkpointing", "activation-checkpoint", "gradient-checkpointing", "checkpoint"), "recompute"

@@ -26,10 +26,7 @@ from tfacct.parallel.shard_model import shard_weights
 
 WIDE = ("bf16", "fp16", "fp32")
 """Dtypes of a model."""
-NAMES = {
-    **{"auto": None, "half": "fp16", "float": "fp32", "bitsandbytes": "nf4"},
-    **dict.fromkeys(("fp8_e4m3", "fp8_e5m2", "fp8_inc"), "fp8"),
-}
+NAMES = {"auto": None, "float": "fp32", "bitsandbytes": "nf4", "fp8_inc": "fp8"}
 """Other dtypes by the engines' own names."""
 SIZES = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size", "requests", "tp", "pp")
 """Flags that are numbers of tokens, requests or cards."""
