@@ -221,6 +221,8 @@ def test_a_group_of_keywords_is_spelled_out() -> None:
         TypeError, match=r"^Model.flops\(\) got an unexpected keyword argument 'cxt': did you mean ctx\?$"
     ):
         GPT2.flops(cxt=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'seq_len': did you mean ctx"):
+        GPT2.flops(seq_len=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"^Model.engine\(\) takes 1 positional argument but 2 were given$"):
         GPT2.engine("vllm")  # type: ignore[misc]
     with pytest.raises(TypeError, match=r"argument 'generate': use Model\.generate\(new_tokens=…\)$"):

@@ -74,7 +74,7 @@ def checked(
     for typed, value in given.items():
         name = typed if typed in known else FORMER_NAMES.get(typed, typed)
         if name not in known:
-            close = _variant(method.__name__, name) or nearest(name, list(known))
+            close = _variant(method.__name__, name) or _meant(name, known) or nearest(name, list(known))
             hint = f": {close}" if close else ""
             raise TypeError(f"Model.{method.__name__}() got an unexpected keyword argument {name!r}{hint}")
         if name in found:
@@ -83,6 +83,15 @@ def checked(
         several = name in lists and not isinstance(value, (str, bool, int)) and value is not None
         found[name] = value if several else _of_type(name, value, opt.plain(known[name]))
     return found
+
+
+def _meant(keyword: str, known: Collection[str]) -> str | None:
+    """The keyword that another program's name of an option means."""
+    from tfacct.cli.spellings import SPELLINGS
+
+    name = SPELLINGS.get(keyword.replace("_", "-"), "").replace("-", "_")
+    meant = next((one for one in (name, FORMER_NAMES.get(name)) if one in known), None)
+    return None if meant is None else f"did you mean {meant}?"
 
 
 def _variant(command: str, keyword: str) -> str | None:

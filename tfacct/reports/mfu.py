@@ -89,6 +89,12 @@ class Run:
     def mfu(self) -> float:
         return utilization(self.per_token["full"], self.each, self.peak)
 
+    @property
+    def impossible_context(self) -> bool:
+        """True for a run that its attention at the longest context makes impossible."""
+        without = utilization(self.per_token["6nd"], self.each, self.peak)
+        return self.longest and without <= 1 < self.mfu
+
 
 NOTES = (
     NoteRow("implausible", 1, lambda run: run.point.train and _implausible(run)),
@@ -103,7 +109,9 @@ NOTES = (
     NoteRow(
         "context",
         1,
-        lambda run: run.longest and run.mfu <= 1 and {"context": run.point.work.context, "ctx": option("ctx")},
+        lambda run: (
+            run.longest and not run.impossible_context and {"context": run.point.work.context, "ctx": option("ctx")}
+        ),
         "Counted at the model's longest context, {context:,}. Give your run's context with {ctx}.",
     ),
     NoteRow(
@@ -164,7 +172,7 @@ def mfu(
     used, most = (units.three(flops / 1e12) for flops in (run.per_token["full"] * run.each, peak))
     rate = f"{used} of {most} TFLOP/s{' on each device' * several}"
     answer, warning = f"{units.percent(run.mfu)} MFU (full attention): {rate}.", above_peak(run.mfu)
-    if warning and longest:
+    if run.impossible_context:
         answer = (
             f"An MFU of {units.percent(run.mfu)} is impossible: it is counted at the model's longest context,"
             f" {work.context:,}. Give your run's context with {option('ctx')}."

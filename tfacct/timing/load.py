@@ -82,7 +82,9 @@ class Load:
             selection.runnable(model, Request(ctx=self.context))
         except UsageError as error:
             sizes = f"{self.prompt:,} tokens of {option('prompt')} and {self.new:,} of {option('new')}"
-            error.hint = f"a request has {sizes}"
+            prompt = model.context - self.new
+            fits = f"; {option('prompt', prompt)} fits" if prompt > 0 else ""
+            error.hint = f"a request has {sizes}{fits}"
             raise
 
 
