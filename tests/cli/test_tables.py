@@ -17,8 +17,8 @@ from tfacct.loading import presets
 
 COMMANDS = ["flops", "params", "memory", "memory --kv"]
 FLOPS_GPT2_XL = """\
-gpt2-xl: forward FLOPs at context 16,384, batch 1
 133 T FLOPs (8.14 G per token), 2.61 times 2·params·tokens.
+gpt2-xl: forward FLOPs at context 16,384, batch 1
 
  operation                      m × k × n  times    each   FLOPs   share
  ───────────────────────────────────────────────────────────────────────────────
@@ -185,7 +185,7 @@ def test_a_file_is_called_by_its_folder(run, tmp_path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     for path in (folder, folder / "config.json"):
         out = run("flops", str(path), "-v").out
-        assert out.startswith("my-model: ")
+        assert out.splitlines()[1].startswith("my-model: ")
         line = " ".join(out.split()).partition("Defaults (not in the config): ")[2]
         assert line.startswith("intermediate_size = 11,008, ") and "= false" not in line  # sizes before switches
         assert f"4more(`tfacctmodels{path}`liststhem)" in line.replace(" ", "")

@@ -34,9 +34,9 @@ def test_several_batches_are_a_row_each(run) -> None:
          "total_bytes": 16_060_522_496 + n * 2**30} for n in (1, 8, 64)
     ]  # fmt: skip
     assert (facts["workload"]["batch"], facts["total_bytes"]) == (64, 16_060_522_496 + 64 * 2**30)
-    assert run(*asked).out.splitlines()[1] == "From 16.0 GiB at batch 1 to 79.0 GiB at batch 64."
+    assert run(*asked).out.splitlines()[0] == "From 16.0 GiB at batch 1 to 79.0 GiB at batch 64."
     ran = run(*asked, "--on", "24GiB")
-    assert ran.out.splitlines()[1] == "Batch 8 is the largest of these that fits in 24 GiB."
+    assert ran.out.splitlines()[0] == "Batch 8 is the largest of these that fits in 24 GiB."
     rows = [line.split() for line in ran.out.splitlines() if "GiB" in line][-3:]
     assert [row[-1] for row in rows] == [f"{74_075 // 1:,}", f"{74_075 // 8:,}", f"{74_075 // 64:,}"]
     report = load("llama-3.1-8b").memory(batch="1,8,64", ctx="8k", on="24GiB")
@@ -47,7 +47,7 @@ def test_several_batches_are_a_row_each(run) -> None:
     small = run("memory", *"llama-3.1-8b --batch 1,2 --on 1GiB".split())
     answer = "None of these batches fits in 1 GiB: the weights alone need 15.0 GiB, and 1.00 GiB is usable."
     assert small.code == 0 and answer in small.out_line
-    assert run("memory", "bert-base", "--batch", "1..4").out.splitlines()[1] == "209 MiB at every batch."
+    assert run("memory", "bert-base", "--batch", "1..4").out.splitlines()[0] == "209 MiB at every batch."
 
 
 def test_batches_that_make_no_sense(run) -> None:

@@ -192,7 +192,7 @@ def test_a_run_that_is_faster_than_matmuls_asks_what_was_given() -> None:
 
 def test_command_line(run: Run) -> None:
     asked = ("mfu", "llama-3.1-8b", "--ctx", "8k", "--on", "8xh100")
-    assert run(*asked, "--tokens-per-second", "60k").out.splitlines()[1].startswith("43.9% MFU")
+    assert run(*asked, "--tokens-per-second", "60k").out.startswith("43.9% MFU")
     for time in ("8.738", "8.738s", "8738ms"):  # 64 · 8,192 tokens at 60,000 a second
         assert "43.9% MFU" in run(*asked, "--step-time", time, "--batch", "64").out
     python = load("llama-3.1-8b").mfu(on="8xh100", ctx="8k", tokens_per_second="60k")

@@ -295,7 +295,7 @@ def test_every_command_takes_a_hub_id(ask: Ask) -> None:
     for command, ran in zip(commands, answers, strict=True):
         assert ran.code == 0 and ID in ran.out, (command, ran.err)
         assert max(map(len, ran.out.splitlines())) <= 80 or "--markdown" in command, command
-    assert answers[8].out.startswith(f"{ID} → {ID}@v1.0")
+    assert f"\n{ID} → {ID}@v1.0" in answers[8].out
 
 
 def test_load_by_hub_id(environment: dict[str, str], server: Hub, tmp_path: Path) -> None:

@@ -209,8 +209,8 @@ def test_headers_are_broken_before_a_number_is_left_out(run) -> None:
 
 
 FLOPS_ASCII = """\
-gpt2: forward FLOPs at context 1,024, batch 1
 292 G FLOPs (285 M per token), 1.14 times 2*params*tokens.
+gpt2: forward FLOPs at context 1,024, batch 1
 
  operation                   m x k x n  times    each   FLOPs   share
  -------------------------------------------------------------------------------

@@ -104,8 +104,8 @@ def test_settings_with_their_own_longest_context_have_it_in_their_rows(run) -> N
     assert model["swept"] == ["n_positions", "ctx"]
     assert [line["ctx"] for line in model["lines"]] == [512, 2048]
     assert model["workload"]["keys"] == 2048
-    title = run("sweep", "gpt2", "--set", "n_positions=512,2048").out.splitlines()[0]
-    assert title == "gpt2 over n_positions and ctx, batch 1"
+    lines = run("sweep", "gpt2", "--set", "n_positions=512,2048").out.splitlines()
+    assert "gpt2 over n_positions and ctx, batch 1" in lines
 
 
 def test_numbers_between() -> None:

@@ -230,11 +230,11 @@ class Table:
 def lines(
     report: Report, width: int, *, digits: bool, spelled: Callable[[str], str], verbose: bool = False, limit: int = 0
 ) -> Iterator[Line]:
-    """Lines of a report: title, answer, table, notes, hidden columns. `spelled` replaces signs that the screen cannot
+    """Lines of a report: answer, title, table, notes, hidden columns. `spelled` replaces signs that the screen cannot
     show, before text is measured; `limit`: most rows of the table, 0 for all."""
-    if report.derivation is not None or not report.answer_first:
-        yield from _sentence(spelled(report.title), width)
     yield from _sentence(spelled(report.answer), width, ANSWER)
+    if report.derivation is not None or not report.untitled:
+        yield from _sentence(spelled(report.title), width)
     yield Line()
     hidden: list[Column] = []
     if report.derivation is None:

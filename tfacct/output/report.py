@@ -235,8 +235,8 @@ class Report:
     """The key of the one number that `total` returns."""
     agrees: bool = True
     """False if a cross-check gave another number."""
-    answer_first: bool = False
-    """True if the answer repeats the title: a terminal omits the title above a table."""
+    untitled: bool = False
+    """True if the answer and the table have all facts of the title: a terminal omits it."""
     interrupted: bool = False
     """True if Ctrl-C ended the work; the report has the results until then."""
     aside: tuple[Column, ...] = ()

@@ -202,7 +202,7 @@ def memory(
     if fit is None or not alone or batches is not None:
         return report
     columns, sections, totals = _fit_table(about.counted[0], facts[0]["fit"], stored, fit)
-    return replace(report, columns=columns, sections=sections, total_rows=totals, answer_first=True, data=report)
+    return replace(report, columns=columns, sections=sections, total_rows=totals, untitled=True, data=report)
 
 
 # Checks
