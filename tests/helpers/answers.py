@@ -74,7 +74,8 @@ def check_plain(report: Report) -> None:
 
 def check_printed_and_framed(report: Report) -> None:
     """No column of objects, and every number as the rows have it."""
-    assert str(report).startswith((report.answer or report.title).split(" → ")[0][:40]) and not str(report).endswith("\n")
+    first, printed = report.answer or report.title, str(report)
+    assert printed.startswith(first.split(" → ")[0][:40]) and not printed.endswith("\n")
     assert json.dumps(report.rows) and (len(report.models) > 1 or json.dumps(report.lines))
     pandas = pytest.importorskip("pandas")
     frame = report.to_pandas()
