@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from tfacct import options as opt
-from tfacct.base import ranges, units
+from tfacct.base import units
 from tfacct.base.errors import NotFoundError, TfacctError, UsageError, printable
 from tfacct.base.spelling import for_each, shell_option, typed_options
 from tfacct.cli import spellings
@@ -207,6 +207,8 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
             hint = f"`tfacct budget {models}{sets} {typed}` counts a training run"
             raise UsageError(f"{typed} exceeds every context", hint)
         takes = _command_for_lists(name)
+        from tfacct.base import ranges
+
         one = number is not None and not ranges.is_ambiguous(value)
         if one or not _is_list(name, value) or takes in ("", command.name) or command.name == "compare":
             continue
