@@ -497,7 +497,7 @@ def _train_answer(one: StepEstimate) -> str:
     each = " on each device" if one.trained.mesh.ranks > 1 else ""
     step = f"≈ {units.seconds(one.parts.seconds)} a step, ≈ {units.three(one.rate)} tokens/s{each}"
     if (mfu := one.mfu("full")) is not None:
-        step += f", {units.percent(mfu)} of its bf16 peak"
+        step += f", {units.percent(mfu)} MFU"
     if one.days is not None:
         step += f", ≈ {units.three(one.days)} days for {units.people(one.total_tokens or 0)} tokens"
     if memory.fits is None and memory.counted is not None:
