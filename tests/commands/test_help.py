@@ -61,12 +61,19 @@ def test_an_abbreviation_is_explained_with_sections_that_mention_it(run, word: s
         assert re.search("|".join(map(re.escape, names)), page, re.IGNORECASE)
 
 
+def test_the_glossary_has_every_term_once(run) -> None:
+    rows = run("help", "glossary", "--json").document["rows"]
+    assert len(rows) == len(TERMS) and {"topic": "MAC", "meaning": "a multiply-add, which counts as 2 FLOPs."} in rows
+    assert run("help", "exit", "codes").out == run("help", "exit-codes").out
+
+
 EXPLAINED = {
     "shared experts": "Shared expert: an expert that every token uses.",
     "grouped query attention": "Grouped-query attention: several query heads",
     "recomputation": "Activation checkpointing, gradient checkpointing, recomputation: the backward pass runs",
     "peak_bytes": "peak_bytes: Peak memory of a training step, in bytes.",
     "bubble_ratio": "bubble_ratio: waiting time over computing time",
+    "on": "--on [N]xDEVICE: Devices",
     "kv-dtype": "--kv-dtype DTYPE: Dtype of the KV cache.",
     "send/recv": "Send/recv: one rank sends a tensor to another",
 }

@@ -293,7 +293,7 @@ def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:
         return STEP_METRICS[name]
     whole = [*METRICS, *STEP_METRICS]
     known = [*whole, *(f"{word}.{of}" for word in ("share", "flops") for of in there)]
-    every = f"metrics: {', '.join(whole)}, flops.NAME, share.NAME"
+    every = f"metrics: {', '.join(whole)}, flops.NAME, share.NAME; times are in `serve` and `time`"
     meant = f"did you mean {MEANT[name]}?" if name in MEANT else nearest(name, known)
     raise NotFoundError(f"unknown metric {name!r}", meant or every)
 

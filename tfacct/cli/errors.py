@@ -132,6 +132,8 @@ def _choice(command: str, option: str, message: str) -> str:
     value, *others = re.findall(r"'([^']+)'", message) or [""]
     if "part" in others and value in ("attention", "attn", "mlp"):
         return f"--by part has rows for {value}"
+    if "line" in others and value == "tensor":
+        return "--by line has a row for each tensor"
     return nearest(value, others) or f"`{command} --help-all` describes {option}"
 
 

@@ -150,8 +150,10 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
         words = [SHORT.get(word, word) for word in words]
     if words and (short := OF_COMMANDS.get(words[0])):
         words = [f"--{short[word[2:]]}" if word[:2] == "--" and word[2:] in short else word for word in words]
-    if words[:1] == ["solve"] and len(words) > 1 and words[1] in UNKNOWNS and "--for" not in words:
-        words = ["solve", *words[2:], "--for", words[1]]
+    if words[:1] == ["solve"] and "--for" not in words:
+        found = (at for at, (word, after) in enumerate(pairwise([*words, "-"])) if _is_unknown(word, after, at))
+        if (at := next(found, 0)) and not words[at - 1].startswith("-"):
+            words = [*words[:at], *words[at + 1 :], "--for", words[at].removeprefix("--")]
     if words[:1] == ["serve"]:  # engines' benchmarks have --input and --output
         places = [at for at, word in enumerate(words[:-1]) if word == "--output" and is_tokens(words[at + 1])]
         words = ["--new" if at in places else word for at, word in enumerate(words)]
@@ -161,6 +163,8 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
         return ["--help"] if words == ["help"] else ["--version"]
     if words[:1] == ["help"] and len(words) > 3 and not any(word.startswith("-") for word in words):
         return ["help", " ".join(words[1:])]
+    if words[:1] == ["help"] and len(words) == 2 and words[1] not in ("--help", "--help-all", "--json"):
+        words = ["help", words[1].removeprefix("--")]
     if words[:1] == ["help"] and len(words) == 2 and words[1] in NAMES:
         return [words[1], "--help-all"]
     if "--fit" in words and sum(_is(word, "on") for word in words) > 1:
@@ -169,6 +173,11 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
         )
     words = _with_values([_of_command(words[0], word) for word in words])
     return words if quiet else _on_devices(words)
+
+
+def _is_unknown(word: str, after: str, at: int) -> bool:
+    """True for what `solve` finds: a word before or after the model, or an option without a value."""
+    return word.removeprefix("--") in UNKNOWNS and (after.startswith("-") if word.startswith("--") else at in (1, 2))
 
 
 def _is_flag(word: str) -> bool:

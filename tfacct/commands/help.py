@@ -17,6 +17,7 @@ TOPICS = {
     "counting": "what is counted, and what is not",
     "metrics": "what sweep, compare and solve can count",
     "axes": "the letters of formulas and einsum specs",
+    "glossary": "terms, and what they mean",
     "layout": "options of a parallel layout",
     "recipe": "options of a training recipe",
     "options": "options that several commands share",
@@ -37,6 +38,8 @@ def help_(
     """A topic, a page of the docs, or every option of a command."""
     from tfacct.reports import help as pages
 
+    if f"{topic}-{name}" in TOPICS:  # exit codes
+        topic, name = f"{topic}-{name}", None
     if topic == "schema":
         return _schema(name)
     if topic == "docs" and name is None:
@@ -56,6 +59,8 @@ def help_(
         return Found(pages.options({group: dict(map(_explained, each)) for group, each in groups.items()}))
     if topic == "counting":
         return Found(pages.conventions())
+    if topic == "glossary":
+        return Found(pages.glossary())
     if topic == "axes":
         return Found(pages.axes())
     if topic == "metrics":
@@ -64,9 +69,9 @@ def help_(
         raise UsageError(f"help of {topic} is text only", f"`tfacct help {topic}` without other options prints it")
     words = f"{topic} {name or ''}".strip()
     longer = len(topic) > 2 and any(one.startswith(topic) for one in known) and not pages.meaning(words)
-    option = opt.shared().get(words.strip("- ").replace("-", "_"))
-    about = "" if option is None else ": ".join(_explained((words.strip("- ").replace("-", "_"), option)))
-    if not longer and (found_in_pages := pages.search(words, about)):
+    key = words.replace("-", "_")
+    option = ": ".join(_explained((key, found[key]))) if key in (found := opt.shared()) else ""
+    if not longer and (found_in_pages := pages.search(words, option)):
         return Found(found_in_pages)
     close = nearest(topic, known)
     raise UsageError(f"no topic {topic!r}", close or "`tfacct help topics` lists them")

@@ -122,6 +122,8 @@ def _suggestion(model: str, also: Iterable[str]) -> str:
     if model.count("/") > 1:  # a path or an address
         address = "a hub id has the form OWNER/NAME"
         return address if close is None else f"{close}{'' if close.endswith('?') else ';'} {address}"
+    if model.endswith(".py"):
+        return spelled(f"`tfacct check {model}:FACTORY --config MODEL`", "check(MODULE, config=…)") + " checks a module"
     if model == "moe":
         return "`tfacct models moe` lists the presets with experts"
     return close or "`tfacct models` lists the presets; a path to a config.json works too"

@@ -223,21 +223,31 @@ def _names(text: str) -> list[str]:
     return text.partition(":")[0].split(", ")
 
 
-def meaning(words: str) -> str:
-    """What a term, a metric or a JSON key means; empty for others."""
+def meaning(words: str, option: str = "") -> str:
+    """What a term, a metric, an `option` with its help, or a JSON key means; empty for others."""
     from tfacct.accounts.metrics import METRICS, STEP_METRICS
     from tfacct.reports.schema import meanings
 
     terms = {_folded(name): text for word, text in TERMS.items() for name in (word, *_names(text))}
-    metric = {**METRICS, **STEP_METRICS}.get(words)
-    key = metric.about if metric else meanings().get(words)
-    return terms.get(_folded(words)) or (f"{words}: {key}" if isinstance(key, str) else "")
+    if (term := terms.get(_folded(words))) is not None:
+        return term
+    metric, key = {**METRICS, **STEP_METRICS}.get(words), meanings().get(words)
+    return f"{words}: {metric.about}" if metric else option or (f"{words}: {key}" if isinstance(key, str) else "")
 
 
-def search(words: str, about: str = "") -> Report | None:
-    """What `words` mean, by default as `about` says, and the sections of the documentation that mention them most
-    often, those with the words in the title first; None for words without meaning or mention."""
-    answer = meaning(words) or about
+def glossary() -> Report:
+    """The terms, in alphabetical order."""
+    rows = sorted(
+        ((_names(text)[0], text.partition(": ")[2]) for text in TERMS.values()), key=lambda row: row[0].lower()
+    )
+    columns = (Column("topic", "term"), Column("meaning", "meaning"))
+    return table("conventions", "Terms", columns, rows, notes=("`tfacct help TERM` lists the pages that use one.",))
+
+
+def search(words: str, option: str = "") -> Report | None:
+    """What `words` mean, perhaps as an `option`, and the sections of the documentation that mention them most often,
+    those with the words in the title first; None for words without meaning or mention."""
+    answer = meaning(words, option)
     spellings = "|".join(map(re.escape, filter(None, (words, words.replace("-", " "), *_names(answer)))))
     pattern = re.compile(rf"(?<![\w/.])(?:{spellings})(?![\w/])", re.IGNORECASE)
     found = []
