@@ -13,12 +13,21 @@ from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
-from tfacct.parallel.collectives import Collective, Of, Over
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.pipeline import ONCE
 from tfacct.timing.kernels import Kernel
 from tfacct.timing.step_estimate import Memory, memory
-from tfacct.timing.training_time import MEGATRON, MPT, RECENT, Trained, TrainingConstants, Work, step, work_of
+from tfacct.timing.training_time import (
+    MEGATRON,
+    MPT,
+    RECENT,
+    Sent,
+    Trained,
+    TrainingConstants,
+    Work,
+    sent_by,
+    step,
+    work_of,
+)
 from tfacct.training.recipe import Recipe
 
 A100 = devices.load("a100-sxm-80gb")
@@ -96,20 +105,20 @@ def test_sums_and_exchanges_by_hand() -> None:
     """mixtral-8x7b with 128 tokens: a residual stream of 1 MiB, of which two tp ranks send half to one another."""
     ledger, half, routing = find("mixtral-8x7b").ledger, 2**19, 128 * 2 * 2 // 2
     counts = 8 * 8 // 2
-    for mesh, recompute, over_tp, over_ep in (
+    for mesh, recompute, halves, over_tp, over_ep in (
         # Attention and experts gather and scatter the stream, or sum it, which sends as much.
-        (Mesh(tp=2, sp=True), "none", 8 * half, 0),
-        (Mesh(tp=2, sp=True), "full", 12 * half, 0),
-        (Mesh(tp=2), "none", 8 * half + 2 * routing, 0),
+        (Mesh(tp=2, sp=True), "none", 8, 8 * half, 0),
+        (Mesh(tp=2, sp=True), "full", 12, 12 * half, 0),
+        (Mesh(tp=2), "none", 10, 8 * half + 2 * routing, 0),
         # Whole experts: 64 tokens go to 2 experts and back, forward and backward, half of them to the other rank.
-        (Mesh(tp=2, sp=True, ep=2), "none", 4 * half, 4 * half + counts),
+        (Mesh(tp=2, sp=True, ep=2), "none", 4, 4 * half, 4 * half + counts),
         # Without sp, the results are gathered, and backward their gradients and those of the routing weights.
-        (Mesh(tp=2, ep=2), "none", 6 * half + routing, 4 * half + counts),
+        (Mesh(tp=2, ep=2), "none", 7, 6 * half + routing, 4 * half + counts),
     ):
-        sends = work_of(ledger, Trained(Workload(128, 128), mesh, recompute=recompute)).sends
-        of_layers = [one for one in sends if one.what.startswith("blocks") and one.of not in ONCE]
-        found = [sum(one.sent for one in of_layers if one.over == over) for over in ("tp", "ep")]
-        assert found == [32 * over_tp, 32 * over_ep], mesh
+        # The embedding's sum is sent forward, that of the head's gradient backward; sp scatters and gathers both.
+        sent = sent_by(ledger, Trained(Workload(128, 128), mesh, recompute=recompute))
+        assert (sent.each["tp"], sent.each["ep"]) == (32 * over_tp + 4 * half, 32 * over_ep), mesh
+        assert sent.halves == 32 * halves + 4
 
 
 @pytest.mark.parametrize(
@@ -265,9 +274,7 @@ def test_attention_of_other_models_than_mpt_is_faster_where_the_device_has_fp8_u
     assert parts["attention"] == pytest.approx(new)
 
 
-def sent(over: Over, gigabytes: float, of: Of = "stream", calls: int = 0) -> Collective:
-    """An all-reduce for which each rank sends so much."""
-    return Collective("", "all-reduce", over, "backward", of, calls, 0, round(1e9 * gigabytes), "")
+GB = 10**9
 
 
 def test_a_divided_step_by_hand() -> None:
@@ -278,17 +285,17 @@ def test_a_divided_step_by_hand() -> None:
     forward = [Kernel("mlp.up_proj", "gemm", 1, flops=peak)]
     free = replace(MEGATRON, products=1.0, link=1.0, card=0.5, launch=0.0)
     work, how = Work(forward, layers=4), trained(Mesh(tp=4, pp=2, dp=2), accumulate=2)
-    sends = [sent("tp", 900), sent("dp", 4, "weights")]
-    parts = step(work._replace(sends=sends), A100, how, free)
+    both = work._replace(sent=Sent({"tp": 900 * GB}, {"dp": 4 * GB}))
+    parts = step(both, A100, how, free)
     assert parts["products"] == pytest.approx(3) and parts["sums"] == pytest.approx(2 * 1.5)
     assert parts["waiting"] == pytest.approx(1.5 + 1.5)
-    waits = step(work._replace(sends=[sent("tp", 900, calls=2)]), A100, how, replace(free, reduce=0.05))
+    waits = step(work._replace(sent=Sent({"tp": 900 * GB}, halves=4)), A100, how, replace(free, reduce=0.05))
     assert waits["sums"] == pytest.approx(2 * (1.5 + 0.1))
     # Of 4 GB of gradients, each stage sends half over half of a card of 200 Gb/s, 12.5 GB/s, or NVLink in one node.
     assert parts["gradients"] == pytest.approx(2 / 12.5)
-    node = step(work._replace(sends=sends), A100, replace(how, mesh=Mesh(tp=4, dp=2)), free)
+    node = step(both, A100, replace(how, mesh=Mesh(tp=4, dp=2)), free)
     assert node["gradients"] == pytest.approx(4 / 300)
-    two = step(work._replace(sends=sends), A100, replace(how, mesh=replace(how.mesh, chunks=2)), free)
+    two = step(both, A100, replace(how, mesh=replace(how.mesh, chunks=2)), free)
     assert two["waiting"] == pytest.approx(parts["waiting"] / 2)
     assert step(work, A100, replace(how, recompute="full"), free)["products"] == pytest.approx(4)
     # A head of one second at the peak: thrice, in both micro-batches, shared by two stages; no layer recomputes it.
@@ -301,7 +308,7 @@ def test_experts_by_hand() -> None:
     # Experts' matmuls of one second at the peak run at 0.4 of the rate of others: 3 / 0.4 s, a quarter in each stage.
     free = replace(MEGATRON, products=1.0, link=1.0)
     forward = [Kernel("mlp.experts.up_proj", "experts", 0, flops=A100.peak["bf16"])]
-    work = Work(forward, 0, 4, 10**9, 8 * 10**9, sends=[sent("ep", 600, "experts")])
+    work = Work(forward, 0, 4, 10**9, 8 * 10**9, sent=Sent({"ep": 600 * GB}))
     parts = step(work, A100, trained(Mesh(ep=2, pp=4, dp=2)), free)
     assert parts["experts"] == pytest.approx(3 / 0.4 / 4) and parts["exchange"] == pytest.approx(600 / 300 / 4)
     # Experts that `ep` shares are whole: of two tp ranks each has half of them, and half of the other weights. The
@@ -319,9 +326,8 @@ def test_gradients_of_experts_by_hand() -> None:
     whole = 65 * 4096 + 32 * 8 * 4096
     for ep, copied in (2, experts // 2), (4, 0):
         one = Trained(Workload(128, 128), Mesh(tp=2, ep=ep, dp=2))
-        sends = [each.sent for each in work_of(model.ledger, one).sends if each.over == "dp"]
         dense = (model.parameters - experts - whole) // 2 + whole
-        assert sum(sends) == 2 * (dense + copied)
+        assert sent_by(model.ledger, one).once["dp"] == 2 * (dense + copied)
 
 
 def test_the_least_memory_of_experts_by_hand() -> None:
@@ -344,7 +350,7 @@ def test_adapters_and_shards_of_sequences_and_weights_by_hand() -> None:
     peak = A100.peak["bf16"]
     forward = [Kernel("mlp.up_proj", "gemm", 0, flops=peak), Kernel("attn.attention", "attention", 0, flops=peak)]
     free = replace(MEGATRON, products=1.0, attention=1.0, link=1.0)
-    work = Work(forward, 0, 4, 8 * 10**9, sends=[sent("dp", 6, "weights"), sent("cp", 6, "weights"), sent("cp", 9)])
+    work = Work(forward, 0, 4, 8 * 10**9, sent=Sent({"cp": 9 * GB}, {"dp": 6 * GB, "cp": 6 * GB}))
     whole, halves = (step(work, A100, trained(mesh), free) for mesh in (Mesh(tp=2, dp=4), Mesh(tp=2, cp=2, dp=2)))
     for name in ("products", "attention"):
         assert halves[name] == pytest.approx(whole[name] / 2)
@@ -359,7 +365,7 @@ def test_adapters_and_shards_of_sequences_and_weights_by_hand() -> None:
         assert frozen[name] == pytest.approx(2) and whole[name] == pytest.approx(3)
     assert frozen["attention"] == whole["attention"] and frozen["optimizer"] == 0
     one = Trained(Workload(64, 64), Mesh(tp=2, dp=4), frozen=True)
-    assert not any(each.over == "dp" for each in work_of(find("llama-3.1-8b").ledger, one).sends)
+    assert "dp" not in sent_by(find("llama-3.1-8b").ledger, one).once
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ times backward. Communication does not overlap with computation: it is added.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tfacct.accounts.step_flops import How, is_score, recomputed_flops, recomputed_pointwise
 from tfacct.base.record import record
@@ -23,10 +23,7 @@ from tfacct.ledger.lines import Matmul
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Workload
 from tfacct.loading.devices import Device
-from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.pipeline import ONCE, staged
-from tfacct.parallel.rules import CollectiveOptions, collectives
 from tfacct.timing.kernels import Kernel, Split, kernels, runs_in_kernel
 
 
@@ -117,11 +114,20 @@ class Trained:
         return [(dense / (mesh.pp * mesh.tp), copies), (experts_each, copies_experts)]
 
 
+class Sent(NamedTuple):
+    """Bytes that a device sends over each axis in a micro-batch of all layers, and once a step; `halves`: calls over
+    `tp`, of which an all-reduce is two."""
+
+    each: Mapping[str, int] = {}
+    once: Mapping[str, int] = {}
+    halves: int = 0
+
+
 class Work(NamedTuple):
     """What a step depends on: the kernels of a micro-batch's forward pass on one of the `tp` devices that share widths,
     its logits there, the model's layers, its parameters outside and of routed experts. `moved`: bytes of operands and
-    results of the work that is no matmul. `sends`: collectives of a micro-batch in all layers, and those of weights.
-    `again`: FLOPs of recomputed projections of attention; `moved_again`: bytes of its recomputed pointwise work."""
+    results of the work that is no matmul. `again`: FLOPs of recomputed projections of attention; `moved_again`: bytes
+    of its recomputed pointwise work."""
 
     forward: Sequence[Kernel]
     logits: int = 0
@@ -129,7 +135,7 @@ class Work(NamedTuple):
     dense: int = 0
     experts: int = 0
     moved: float = 0
-    sends: Sequence[Collective] = ()
+    sent: Sent = Sent()
     again: float = 0
     moved_again: float = 0
 
@@ -163,20 +169,29 @@ def work_of(ledger: Ledger, trained: Trained) -> Work:
         sum(int(group.count) for group in ledger.groups if group.numbers),
         *parameters(ledger),
         moved / mesh.tp if mesh.sp else moved,
-        _sends(ledger, trained),
+        sent_by(ledger, trained),
         again,
         moved_again,
     )
 
 
-def _sends(ledger: Ledger, trained: Trained) -> list[Collective]:
-    """Collectives of a micro-batch as `tfacct train` counts them, gradients of one tensor summed first, as Megatron-LM
-    does. Frozen weights have no gradients."""
-    mesh = replace(trained.mesh, pp=1, chunks=1, plan="megatron")
-    how: CollectiveOptions = {"train": True, "recomputed": "layers" if trained.recompute == "full" else None}
-    every: Iterable[Collective] = collectives(ledger, mesh, trained.work.axes(), BF16_EACH.bits, **how)
-    every = staged(every) if trained.mesh.pp > 1 else every
-    return [one for one in every if not (trained.frozen and one.of == "weights" and one.kind != "all-gather")]
+def sent_by(ledger: Ledger, trained: Trained) -> Sent:
+    """What `tfacct train` counts, with the gradients of one tensor summed first, as Megatron-LM does. Frozen weights
+    have no gradients. Gathers over `fsdp` are once a step in a pipeline alone. Raises UsageError for a layout that the
+    model does not divide."""
+    from tfacct.parallel.pipeline import ONCE, staged
+    from tfacct.parallel.rules import collectives
+
+    mesh, halves = replace(trained.mesh, pp=1, chunks=1, plan="megatron"), 0
+    each, once, at = Counter[str](), Counter[str](), trained.work.axes()
+    again: Literal["layers"] | None = "layers" if trained.recompute == "full" else None
+    every = collectives(ledger, mesh, at, BF16_EACH.bits, train=True, recomputed=again)
+    for one in staged(every) if trained.mesh.pp > 1 else every:
+        if not (trained.frozen and one.of == "weights" and one.kind != "all-gather"):
+            is_once = one.of in ONCE and (one.over != "fsdp" or trained.mesh.pp > 1)
+            (once if is_once else each)[one.over] += one.sent
+            halves += 0 if is_once or one.over != "tp" else one.calls * (1 + (one.kind == "all-reduce"))
+    return Sent(each, once, halves)
 
 
 def parameters(ledger: Ledger) -> tuple[int, int]:
@@ -216,11 +231,7 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
     # A micro-batch: its layers in the stage, and the share of their tokens on one device.
     of_layers = rounded_up(work.layers, mesh.pp) / work.layers
     share, of_head = of_layers / mesh.cp, 1 / (mesh.pp * mesh.cp)
-    sent, sent_once, summed = Counter[str](), Counter[str](), 0
-    for one in work.sends:
-        is_once = one.of in ONCE and (one.over != "fsdp" or mesh.pp > 1)
-        (sent_once if is_once else sent)[one.over] += one.sent
-        summed += 0 if is_once or one.over != "tp" else one.calls * (2 if one.kind == "all-reduce" else 1)
+    each, once, halves = work.sent
     micro_batch = Parts(
         products=share * (work.flops("gemm") * of_matmuls + work.again) / matmuls,
         experts=share * work.flops("experts") * of_matmuls / (matmuls * c.experts),
@@ -229,8 +240,8 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
         pointwise=share * (work.moved * passes + work.moved_again) * c.pointwise / device.bandwidth,
         logits=of_head * work.logits * c.logits / device.bandwidth,
         launches=of_layers * sum(one.times for one in work.forward) * passes * c.launch,
-        sums=of_layers * (sent["tp"] / rate(mesh.tp) + summed * c.reduce),
-        exchange=of_layers * sent["ep"] / rate(mesh.ep),
+        sums=of_layers * (each.get("tp", 0) / rate(mesh.tp) + halves * c.reduce),
+        exchange=of_layers * each.get("ep", 0) / rate(mesh.ep),
     )
 
     # Weights and gradients: sharded, both are sent in every micro-batch, or once in a pipeline; else gradients once.
@@ -238,10 +249,11 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
     if mesh.ranks > 1:
         between = device.link(mesh.ranks)
         is_far = between.reach == "network"
-        gathered = trained.accumulate * sent["fsdp"] + sent_once["fsdp"]
+        gathered = trained.accumulate * each.get("fsdp", 0) + once.get("fsdp", 0)
         gathers = gathered / mesh.pp / (between.rate * (c.link_far if is_far else c.link))
-        replicas = sent_once["dp"] + sent_once["cp"]
-        gradients = replicas / mesh.pp / (between.card * c.card if is_far else rate(mesh.ranks))
+        gradients = (
+            (once.get("dp", 0) + once.get("cp", 0)) / mesh.pp / (between.card * c.card if is_far else rate(mesh.ranks))
+        )
     sharded = trained.sharded(work.dense, work.experts)
     updated = sum(parameters / (copies if mesh.fsdp > 1 else 1) for parameters, copies in sharded)
     return Parts(
