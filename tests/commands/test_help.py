@@ -61,6 +61,10 @@ def test_an_abbreviation_is_explained_with_sections_that_mention_it(run, word: s
         assert re.search("|".join(map(re.escape, names)), page, re.IGNORECASE)
 
 
+def test_a_term_without_pages_has_no_table(run) -> None:
+    assert "section" not in run("help", "send/recv").out and "section" in run("help", "mla").out
+
+
 def test_the_glossary_has_every_term_once(run) -> None:
     rows = run("help", "glossary", "--json").document["rows"]
     assert len(rows) == len(TERMS) and {"topic": "MAC", "meaning": "a multiply-add, which counts as 2 FLOPs."} in rows

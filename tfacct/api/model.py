@@ -290,6 +290,8 @@ class Model(Rated):
         from tfacct.loading.selection import workload
         from tfacct.options import counting, request, sizes
 
+        if not isinstance(metric, str):
+            raise UsageError(f"evaluate takes one metric, not {metric!r}", "call it once for each")
         given: Any = {name: value for name, value in options.items() if name in MetricTerms.__annotations__}
         variables = {name: value for name, value in options.items() if name not in given}
         found, terms = named(metric, [self.ledger]), counting(given)
