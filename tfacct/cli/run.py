@@ -206,7 +206,7 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
             sets = typed_options(("sets", one) for one in given["sets"] or ())
             hint = f"`tfacct budget {models}{sets} {typed}` counts a training run"
             if "total_tokens" in command.options:
-                hint = f"{shell_option('total_tokens')} {value} prints its days"
+                hint = f"with {shell_option('train')}, {shell_option('total_tokens')} {value} prints its days"
             raise UsageError(f"{typed} exceeds every context", hint)
         takes = _command_for_lists(name)
         from tfacct.base import ranges
