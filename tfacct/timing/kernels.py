@@ -253,7 +253,7 @@ class _Lowered:
         chooses = any(line.mask in CHOICES for line in self._lines() if isinstance(line, Matmul))
         is_usual = [_scores(line) for line in lines] == [at < scores for at in range(len(lines))]
         if not recurs and (not is_usual or (indexes and not chooses)):
-            raise _refused(first.path)
+            raise NoKernelError(paths.short(first.path))
         is_latent = not (recurs or indexes) and all({"K", "N"}.isdisjoint(line.einsum.right) for line in lines)
         gathers = any(line.mask in GATHERED for line in lines)
         suffix = "" if indexes else ".recurrence" if recurs else ".attention"
@@ -403,19 +403,19 @@ def _fused(lines: Sequence[Line]) -> list[list[Any]]:
     found: dict[Any, list[Any]] = {}
     for line in lines:
         if isinstance(line, State) and STATES.isdisjoint(axis_names(line.spec)):
-            raise _refused(line.path)
+            raise NoKernelError(paths.short(line.path))
         if isinstance(line, Table) and not _is_vector(line):
             found[line.path] = [line]
         elif isinstance(line, Matmul) and not _mixes(line):
             every, module = {*line.einsum.every}, paths.module_of(line.path)
             if {"I", "J"} & every:
-                raise _refused(line.path)
+                raise NoKernelError(paths.short(line.path))
             if line.weight_axes() is not None:
                 found.setdefault((module, line.einsum.left, line.expert_axis), []).append(line)
             elif (RECURRENCE & every and not every.isdisjoint(HEADS)) or _scores(line) or _values(line):
                 found.setdefault(module, []).append(line)
             else:
-                raise _refused(line.path)
+                raise NoKernelError(paths.short(line.path))
     return list(found.values())
 
 
@@ -447,10 +447,6 @@ class NoKernelError(ConfigError):
             f"{model}: {problem}" if model else problem, "supported: decoders with attention, MLPs and experts"
         )
         self.what = what
-
-
-def _refused(path: str) -> NoKernelError:
-    return NoKernelError(paths.short(path))
 
 
 def _named(lines: Sequence[Matmul]) -> str:

@@ -104,15 +104,6 @@ class Trained:
         """Passes over the layers, the backward pass counted twice."""
         return 3 + (self.recompute == "full")
 
-    def sharded(self, dense: int, experts: int) -> list[tuple[float, int]]:
-        """Of parameters outside and of routed experts: how many are on a device before FSDP shards them, and how many
-        devices have the same, or shard them under FSDP."""
-        mesh, shards = self.mesh, self.mesh.fsdp > 1
-        copies = mesh.weight_shards if shards else mesh.replicas
-        copies_experts = mesh.expert_shards if shards else mesh.expert_replicas
-        experts_each = experts / (mesh.pp * (mesh.ep if mesh.ep > 1 else mesh.tp))
-        return [(dense / (mesh.pp * mesh.tp), copies), (experts_each, copies_experts)]
-
 
 class Sent(NamedTuple):
     """Bytes that a device sends over each axis in a micro-batch of all layers, and once a step; `halves`: calls over
@@ -125,15 +116,14 @@ class Sent(NamedTuple):
 
 class Work(NamedTuple):
     """What a step depends on: the kernels of a micro-batch's forward pass on one of the `tp` devices that share widths,
-    its logits there, the model's layers, its parameters outside and of routed experts. `moved`: bytes of operands and
-    results of the work that is no matmul. `again`: FLOPs of recomputed projections of attention; `moved_again`: bytes
-    of its recomputed pointwise work."""
+    its logits there, the model's layers, and parameters of which a device has the weights. `moved`: bytes of operands
+    and results of the work that is no matmul. `again`: FLOPs of recomputed projections of attention; `moved_again`:
+    bytes of its recomputed pointwise work."""
 
     forward: Sequence[Kernel]
     logits: int = 0
     layers: int = 1
-    dense: int = 0
-    experts: int = 0
+    weights: float = 0
     moved: float = 0
     sent: Sent = Sent()
     again: float = 0
@@ -167,7 +157,7 @@ def work_of(ledger: Ledger, trained: Trained) -> Work:
         [kernel for kernel in forward if kernel.kind != "all-gather"],  # the loss reads divided logits
         tokens * int(rounded_up(vocabulary, mesh.tp)),
         sum(int(group.count) for group in ledger.groups if group.numbers),
-        *parameters(ledger),
+        sharded(ledger, trained)[0],
         moved / mesh.tp if mesh.sp else moved,
         sent_by(ledger, trained),
         again,
@@ -194,10 +184,16 @@ def sent_by(ledger: Ledger, trained: Trained) -> Sent:
     return Sent(each, once, halves)
 
 
-def parameters(ledger: Ledger) -> tuple[int, int]:
-    """Parameters outside and of routed experts."""
+def sharded(ledger: Ledger, trained: Trained) -> tuple[float, float]:
+    """Parameters of which a device has weights and gradients, and those of which it has at least the optimizer state,
+    which replicas may shard too."""
+    mesh, shards = trained.mesh, trained.mesh.fsdp > 1
     experts = int(sum(one.count * one.elements for one in ledger.tensors() if one.parameter.is_expert))
-    return sum(ledger.parameters().values()) - experts, experts
+    dense, parts = sum(ledger.parameters().values()) - experts, mesh.pp * (mesh.ep if mesh.ep > 1 else mesh.tp)
+    each = dense / (mesh.pp * mesh.tp), experts / parts
+    copies = (mesh.weight_shards, mesh.expert_shards) if shards else (mesh.replicas, mesh.expert_replicas)
+    least = each[0] / copies[0] + each[1] / copies[1]
+    return least if shards else sum(each), least
 
 
 class Parts(dict[str, float]):
@@ -254,14 +250,12 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
         gradients = (
             (once.get("dp", 0) + once.get("cp", 0)) / mesh.pp / (between.card * c.card if is_far else rate(mesh.ranks))
         )
-    sharded = trained.sharded(work.dense, work.experts)
-    updated = sum(parameters / (copies if mesh.fsdp > 1 else 1) for parameters, copies in sharded)
     return Parts(
         {name: trained.accumulate * seconds for name, seconds in micro_batch.items()},
         waiting=(mesh.pp - 1) / mesh.chunks * micro_batch.seconds,
         gathers=gathers,
         gradients=gradients,
-        optimizer=0.0 if trained.frozen else updated * c.optimizer / device.bandwidth,
+        optimizer=0.0 if trained.frozen else work.weights * c.optimizer / device.bandwidth,
         rest=c.step,
     )
 
@@ -273,13 +267,12 @@ def least_bytes(ledger: Ledger, trained: Trained) -> int:
     """Bytes that every implementation of a step needs on each device: weights, gradients and two states of AdamW in
     bf16, and saved activations, of a byte each if matmuls are narrower. Replicas shard at most the optimizer state;
     frozen weights have four bits."""
-    sharded = trained.sharded(*parameters(ledger))
-    weights = sum(each / (copies if trained.mesh.fsdp > 1 else 1) for each, copies in sharded)
+    weights, least = sharded(ledger, trained)
     in_flight = min(trained.mesh.pp, trained.accumulate)
     activations = (2 if trained.dtype == "bf16" else 1) * _least_saved(ledger, trained) * in_flight / trained.replica
     if trained.frozen:
         return int(weights / 2 + activations)
-    gradients, states = 2 * weights, 2 * weights + 4 * sum(each / copies for each, copies in sharded)
+    gradients, states = 2 * weights, 2 * weights + 4 * least
     return int(states + (gradients + activations if trained.accumulate > 1 else max(gradients, activations)))
 
 
