@@ -302,10 +302,7 @@ def device_counts(
     joined = replace(found[0][1], links=Links(one_way=1, domain=max({MOST, *asked})))  # no byte depends on the device
     undivided, *shares = (
         Share(one.count, one.host.stored(), one.host.cached(work.context, work.batch))
-        for one in (
-            *replace(how, ep=1).placements(model, joined, [1]),
-            *how.placements(model, joined, counts),
-        )
+        for one in (*replace(how, ep=1).placements(model, joined, [1]), *how.placements(model, joined, counts))
     )
     whole = {one.devices for one in shares}
     needed = []

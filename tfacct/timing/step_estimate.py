@@ -23,15 +23,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.support import check_axes, check_sizes
 from tfacct.timing import training_time
 from tfacct.timing.placement import unsupported_part
-from tfacct.timing.training_time import (
-    MEGATRON,
-    MPT,
-    RECENT,
-    UTILIZATION,
-    Parts,
-    Trained,
-    TrainingConstants,
-)
+from tfacct.timing.training_time import MEGATRON, MPT, RECENT, UTILIZATION, Parts, Trained, TrainingConstants
 from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
 from tfacct.timing.validated import (
     MODELS,
