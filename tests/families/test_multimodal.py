@@ -41,6 +41,12 @@ def test_fields_of_towers() -> None:
     assert load_model("mine", raw).of_part("vision").config.model_dump()["hidden_size"] == 1024
 
 
+def test_both_parts_of_an_older_config() -> None:
+    """It has the general fields of transformers 4.16; the class's 151,277,313 parameters are these and logit_scale."""
+    parts = load_model("mine", PUBLISHED["clip-vit-base-patch32"]).of_parts()
+    assert [one.parameters for one in parts] == [63_428_096, 87_849_216]
+
+
 def test_a_part_alone(run, llava: str) -> None:
     for command in ("params", "flops", "memory"):
         ran = run(command, llava, "--part", "vision", "--json")

@@ -158,7 +158,7 @@ class Idefics3Vision(ClipLayers, ImageEncoder):
 
     sizes = dict(hidden=1152, heads=16)
     defaults = dict(patch_size=32, hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6)
-    ignored_fields = "max_image_size size tie_word_embeddings use_base_siglip"
+    ignored_fields = "max_image_size size use_base_siglip"
     task_heads = {"Transformer": TaskHead("AutoModel", "none")}
     module_names = {
         "embed.project": "embeddings.patch_embedding",

@@ -35,6 +35,7 @@ class EncoderBase(Family):
 
     constant_axes = frozenset("G")
     base_model_prefix = ""
+    ignored_fields = "tie_word_embeddings"  # true in every config that an older transformers wrote, without a head here
     norm_kind: ClassVar[Literal["layer", "rms"]] = "layer"
     embedding_norm, final_norm = False, True
     """Whether a norm comes before the first layer, and after the last."""
