@@ -69,7 +69,8 @@ INTERNVL = whole_of("internvl", {"tie_word_embeddings": False}, {})
 THINKER = {"text_config": text_of("qwen2_5_omni_thinker"), "audio_config": {"d_model": 9}, **TOWER}
 SILENT: Fields = {
     "perceiver_config": {"model_type": "vllama3", "resampler_depth": 6}, "pixel_shuffle_factor": 4,
-    "qk_layer_norms": False, "use_resampler": False, "is_composition": True,
+    "qk_layer_norms": False, "use_resampler": False, "is_composition": True, "_commit_hash": None, "xla_device": None,
+    "per_layer_config": {},
 }  # fmt: skip
 READ_AS: list[tuple[Fields, Fields, tuple[str, ...]]] = [
     *((PUBLISHED[older], load(preset).loaded.raw, ()) for older, preset in LATER.items()),

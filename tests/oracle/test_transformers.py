@@ -1,5 +1,6 @@
 """Every family compared with its transformers class: parameters, FLOPs and caches, module by module. Kind: oracle."""
 
+import json
 import re
 from typing import Any
 
@@ -219,6 +220,13 @@ def test_ignored_fields_change_no_parameter_of_the_class(family: str) -> None:
         name: value for name, value in made.to_dict().items() if name not in read and isinstance(value, int | float)
     }
     assert load_model("mine", {**others, **TINY[family], **silent}).unknown == ()
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if not FACTS[family].RUN_BY])
+def test_a_config_that_the_class_writes_counts_the_same(family: str) -> None:
+    tiny = load_model("mine", TINY[family])
+    written = load_model("mine", json.loads(hf.config_of(tiny.of_class).to_json_string(use_diff=False)))
+    assert written.unknown == () and written.ledger.parameters() == tiny.ledger.parameters()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -24,7 +24,6 @@ from tfacct.architecture.parts import (
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.base.pydantic_messages import format_value
 from tfacct.base.record import record
 from tfacct.families.decoder import EXPERT_TENSORS, NORMS_AROUND, QK_NORMS, AnyAttention, Decoder, Layer, Window
 from tfacct.families.family import mlp_modules
@@ -38,10 +37,9 @@ from tfacct.families.fields import (
     StrictBool,
     StrictStr,
     divide_exactly,
-    is_size,
     require_even,
 )
-from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, check_length, layer_windows
+from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, check_length, layer_windows, sizes_by_layer
 from tfacct.families.task_heads import CAUSAL_MODEL, CLASSIFYING, DECODER, TaskHead
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Table, Unused
@@ -558,27 +556,10 @@ class Gemma4Base(PerLayerGemma):
     window = property(attrgetter("sliding_window"))
     """Keys that a token sees in a layer with a window."""
 
-    @property
-    def overrides(self) -> dict[int, dict[str, int]]:
-        """Sizes of single layers in per_layer_config. Raises ConfigError."""
-        found: dict[int, dict[str, int]] = {}
-        for text, fields in (self.per_layer_config or {}).items():
-            sizes = fields if isinstance(fields, Mapping) else {"": fields}
-            if not text.isdigit() or int(text) >= self.num_hidden_layers:
-                raise ConfigError(f"per_layer_config names layer {format_value(text)}, of {self.num_hidden_layers:,}")
-            for name, value in sizes.items():
-                at = f"per_layer_config.{text}.{name}"
-                if name not in ("head_dim", "num_key_value_heads"):
-                    raise self.refused(at, value)
-                if not is_size(value):
-                    raise ConfigError(f"{at} must be a whole number, not {format_value(value)}")
-            found[int(text)] = dict(sizes)
-        return found
-
     def heads_of(self, number: int, window: int | None) -> tuple[int, int]:
         """Size of a layer's heads, and its key/value heads. Raises ConfigError."""
         if self.per_layer_config is not None:
-            sizes = self.overrides.get(number, {})
+            sizes = sizes_by_layer(self, ("head_dim", "num_key_value_heads")).get(number, {})
             return sizes.get("head_dim", self.head_dim), sizes.get("num_key_value_heads", self.num_key_value_heads)
         if window is not None:
             return self.head_dim, self.num_key_value_heads

@@ -27,7 +27,7 @@ IGNORED_FIELDS = frozenset(
     transformers.js_config sentence_transformers ff_factor seq_length max_seq_len
     init_std language name is_causal classifier_from_token method is_original_qwen3_reranker
     replacing_rate student_decoder_layers student_encoder_layers is_composition matryoshka_dimensions
-    perceiver_config pixel_shuffle_factor sbert_ce_default_activation_function
+    perceiver_config pixel_shuffle_factor sbert_ce_default_activation_function _commit_hash xla_device
     """.split()
 )
 """Fields that change no parameter, matmul or cached byte. (Those of quantization change stored bytes, which `memory`
@@ -61,7 +61,7 @@ CHANGES_COUNTS = frozenset(
     num_attention_heads_per_layer num_key_value_heads_per_layer block_configs n_head_kv kv_n_heads
     clip_qkv cross_attention_layers adapter_rank use_cla img_processor vision_tower mm_vision_tower
     mla_use_output_gate routed_expert_hidden_size attn_res_block_size qk_layer_norms use_resampler moe_config
-    use_mla vit_type vit_path sparse_config mixer_types alibi_starting_size multi_gate
+    use_mla vit_type vit_path sparse_config mixer_types alibi_starting_size multi_gate per_layer_config
     """.split()
 )
 """Fields that change counts in some architecture: an error if on in a family that does not read them."""

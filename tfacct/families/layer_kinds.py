@@ -1,6 +1,6 @@
 """Layers with a window, a rotary embedding or experts, from lists in a config."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
@@ -9,8 +9,9 @@ from pydantic_core import core_schema
 from tfacct.architecture.parts import Experts, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.base.spelling import setting
-from tfacct.families.fields import CoreSchema
+from tfacct.families.fields import CoreSchema, is_size
 
 LayerTypes: TypeAlias = Annotated[list[str], CoreSchema(core_schema.list_schema(core_schema.str_schema(), strict=True))]
 Flags: TypeAlias = Annotated[list[int], CoreSchema(core_schema.list_schema(core_schema.int_schema(ge=0, le=1)))]
@@ -125,3 +126,20 @@ def sparse_layers(given: list[str] | None, layers: int) -> list[bool]:
         return [number > 0 for number in range(layers)]
     check_length("mlp_layer_types", given, layers, f"{setting('mlp_layer_types')} gives the family's own pattern")
     return [kind == "sparse" for kind in given]
+
+
+def sizes_by_layer(config: Any, names: Collection[str]) -> dict[int, dict[str, int]]:
+    """Sizes with these names of single layers, by their number in `per_layer_config`. Raises ConfigError."""
+    found: dict[int, dict[str, int]] = {}
+    for text, fields in (config.per_layer_config or {}).items():
+        sizes = fields if isinstance(fields, Mapping) else {"": fields}
+        if not text.isdigit() or int(text) >= config.num_hidden_layers:
+            raise ConfigError(f"per_layer_config names layer {format_value(text)}, of {config.num_hidden_layers:,}")
+        for name, value in sizes.items():
+            at = f"per_layer_config.{text}.{name}"
+            if name not in names:
+                raise config.refused(at, value)
+            if not is_size(value):
+                raise ConfigError(f"{at} must be a whole number, not {format_value(value)}")
+        found[int(text)] = dict(sizes)
+    return found

@@ -50,6 +50,7 @@ from tfacct.families.layer_kinds import (
     check_length,
     check_top_k,
     moe_layers,
+    sizes_by_layer,
     sparse_layers,
     validated_layer_types,
 )
@@ -418,6 +419,7 @@ class Step3p5(GatedHeadsDecoder):
     sliding_window: Window | None = None
     num_sliding_attention_heads: PositiveInt | None = None
     attention_other_setting: JsonDict | None = None
+    per_layer_config: JsonDict | None = None  # by the number of the layer, as transformers 5 writes these heads
     layer_types: LayerTypes | None = None
     mlp_layer_types: MlpLayerTypes | None = None
     moe_layers_enum: StrictStr | list[NonNegativeInt] | None = None  # a text with commas, or a list
@@ -432,7 +434,9 @@ class Step3p5(GatedHeadsDecoder):
     task_heads = inside_composite("Step3p7ForConditionalGeneration", "Step3p7TextModel")
     task_heads = {**task_heads, "ForCausalLM": task_heads["ForConditionalGeneration"]}
     required_values = {"gating": True, "use_head_wise_attn_gate": True}
-    reference_only = "first_k_dense_replace num_nextn_predict_layers rope_theta -attention_other_setting"
+    reference_only = (
+        "first_k_dense_replace num_nextn_predict_layers rope_theta -attention_other_setting -per_layer_config"
+    )
     attribute_map = {
         "num_attention_groups": "num_key_value_heads",
         "moe_num_experts": "n_routed_experts",
@@ -498,13 +502,19 @@ class Step3p5(GatedHeadsDecoder):
             raise ConfigError("attention_other_setting.num_attention_heads must be a whole number from 1")
         return heads
 
+    def heads_of(self, number: int, kind: str) -> int:
+        """Query heads of a layer. Raises ConfigError."""
+        if self.per_layer_config is not None:
+            name = "num_attention_heads"
+            return sizes_by_layer(self, (name,)).get(number, {}).get(name, self.num_attention_heads)
+        return self.num_attention_heads if kind == FULL else self.windowed_heads()
+
     def layers(self) -> list[Layer]:
-        kinds = self.kinds()
-        heads = {kind: self.num_attention_heads if kind == FULL else self.windowed_heads() for kind in {*kinds}}
         routed = self.moe_layers()
         check_first_dense(self.first_k_dense_replace, routed)
         windows = {FULL: None, SLIDING: self.sliding_window}
-        return [Layer(windows[kind], some, heads=heads[kind]) for kind, some in zip(kinds, routed, strict=True)]
+        both = zip(self.kinds(), routed, strict=True)
+        return [Layer(windows[kind], some, heads=self.heads_of(n, kind)) for n, (kind, some) in enumerate(both)]
 
     def layer_rope_parameters(self, layer: Any) -> Mapping[str, Any]:
         """By kind in rope_parameters, or else by layer in rope_theta and partial_rotary_factors."""
