@@ -443,6 +443,8 @@ def test_names_in_groups_of_compressed_tensors() -> None:
         r"re:.*self_attn\.(q_a|kv|q_b|o_a|o_b)_proj$", "re:.*indexer.q_b_proj", "re:.*mlp.*(gate|up|down)_proj$"
     )
     assert weighed(model, theirs) == weighed(model, ours) < plain(model)
+    # Its class moves expert_dtype there, from its own fields.
+    assert weighed({**model, "expert_dtype": "fp4"}, {**ours, "expert_dtype": "fp4"}) == weighed(model, ours)
 
 
 def test_formats_as_other_files_spell_them() -> None:

@@ -62,7 +62,7 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
     _check_transforms(read)
     read.check_all_read(
         "kv_cache_scheme quantization_status global_compression_ratio version run_compressed sparsity_config"
-        " dequantize use_optimized_inference"
+        " dequantize use_optimized_inference expert_dtype"  # the last: moved there by DeepSeek-V4's class
     )
     return by_schemes(model, schemes, by_target(ignored))
 
