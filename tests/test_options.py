@@ -11,12 +11,11 @@ import pytest
 import tfacct
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
 from tfacct.base import units
-from tfacct.base.spelling import shell_option
+from tfacct.base.spelling import SPELLINGS, shell_option
 from tfacct.cli import spellings
 from tfacct.cli.help_pages import SCREEN
 from tfacct.cli.root import built, command_of
 from tfacct.cli.run import parameters_of
-from tfacct.cli.spellings import SPELLINGS
 from tfacct.commands import FORMER, NAMES
 from tfacct.commands.help import TOPICS
 from tfacct.loading import presets

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tfacct.base.spelling import SPELLINGS
 from tfacct.cli.run import parameters_of
-from tfacct.cli.spellings import SPELLINGS
 from tfacct.commands import FORMER, NAMES
 from tfacct.options import of
 

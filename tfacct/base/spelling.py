@@ -5,7 +5,7 @@ Code names an option as Python does; the command line switches the spelling once
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from shlex import quote
@@ -39,6 +39,53 @@ FORMER_NAMES = {
     "dtype": "kv_dtype",
 }
 """Former keyword names in Python, still accepted by methods with the new name."""
+
+_DEGREE = ("parallel", "parallelism", "parallel-size", "parallel-degree", "model-parallel-size")
+_AXES = {"tensor": "tp", "pipeline": "pp", "data": "dp", "expert": "ep", "context": "cp"}
+SPELLINGS: Mapping[str, str] = {
+    **{f"{word}-{degree}": axis for word, axis in _AXES.items() for degree in _DEGREE},
+    **{f"{axis}-{word}": axis for axis in _AXES.values() for word in ("size", "degree")},
+    **dict.fromkeys(("sequence-parallel", "sequence-parallelism"), "sp"),
+    **dict.fromkeys(("data-parallel-shard-degree", "fully-shard"), "fsdp"),
+    **dict.fromkeys(("context", "context-length", "context-len", "ctx-len", "ctx-size", "n-ctx"), "ctx"),
+    **dict.fromkeys(
+        ("seq-len", "seqlen", "seq-length", "sequence-length", "max-seq-len", "max-seq-length", "max-length", "seq"),
+        "ctx",
+    ),
+    **dict.fromkeys(("batch-size", "bs"), "batch"),
+    **dict.fromkeys(("precision", "mixed-precision", "torch-dtype", "quantization", "quant", "gguf"), "dtype"),
+    **dict.fromkeys(("kv-cache-dtype", "cache-type-k"), "kv-dtype"),
+    **dict.fromkeys(
+        ("activation-checkpointing", "activation-checkpoint", "gradient-checkpointing", "checkpoint"), "recompute"
+    ),
+    **dict.fromkeys(("gradient-accumulation-steps", "gradient-accumulation", "grad-accum"), "accumulate"),
+    **dict.fromkeys(("gpu", "hw", "fit", "vram"), "on"),
+    **dict.fromkeys(("num-gpus", "n-gpus", "num-devices", "world-size"), "gpus"),
+    **dict.fromkeys(("lora-rank", "lora-r"), "lora"),
+    "recompute-granularity": "recompute",
+    "optim": "optimizer",
+    "zero-stage": "zero",
+    "global-batch": "global-batch-size",
+    "attn-implementation": "attention",
+    "tpot": "within",
+    "mem-fraction-static": "use",
+    **dict.fromkeys(("users", "concurrency", "concurrent", "max-concurrency", "num-requests", "num-users"), "requests"),
+    **dict.fromkeys(
+        ("input", "input-len", "input-length", "input-tokens", "prompt-len", "prompt-tokens", "isl"), "prompt"
+    ),
+    **dict.fromkeys(("output-len", "output-length", "output-tokens", "max-new-tokens", "max-tokens", "osl"), "new"),
+    **dict.fromkeys(("tokens-per-sec", "tok-per-sec", "tps", "throughput"), "tokens-per-second"),
+    "bytes": "traffic",
+    "causal": "masked",
+    "bound-only": "lower-bound",
+    "tokens-total": "total-tokens",
+    "microbatches": "micro-batches",
+    "hold-logits": "keep-logits",
+    "html": "output",
+    "plot": "output",
+    "part-by": "by",
+}
+"""Other spellings of options on the command line, those of trainers and engines and former ones → the name here."""
 
 
 @contextmanager

@@ -97,10 +97,11 @@ def _page(name: str) -> Markdown:
 
 def _schema(name: str | None) -> Found | str:
     """The JSON Schema of a command's options and of its answer; without a name, the names of all."""
+    from tfacct.reports import help as pages
     from tfacct.reports import schema as schemas
 
     if name is None:
-        return Found(schemas.names())
+        return Found(pages.schemas())
     known = (*schemas.KINDS, *schemas.PAGES)
     if name not in known:
         raise UsageError(f"no schema {name!r}", nearest(name, known) or "`tfacct help schema` lists them")

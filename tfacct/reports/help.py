@@ -213,6 +213,17 @@ def topics(named: Mapping[str, str]) -> Report:
     return _pages("Topics of `tfacct help`", "topic", "meaning", named.items(), titles(), note=note)
 
 
+def schemas() -> Report:
+    """Names for `help schema NAME`, and what each answer contains."""
+    from tfacct.reports.schema import KINDS, PAGES, TYPED
+
+    about = {name: str(kind.__doc__).strip().partition("\n")[0] for name, kind in KINDS.items()}
+    about |= {name: f"Rows of `tfacct {TYPED.get(name, name)}`." for name in PAGES}
+    columns = (Column("name", "name"), Column("about", "answer"))
+    note = "`tfacct help schema NAME` prints the schema of an answer. Its `x-options` is the schema of the options."
+    return table("schemas", "JSON Schemas of options and answers", columns, about.items(), notes=(note,))
+
+
 def _folded(words: str) -> str:
     """Words without case, hyphens and the plural."""
     return re.sub(r"[-_\s]+", " ", words.casefold()).strip().removesuffix("s")

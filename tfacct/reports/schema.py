@@ -14,9 +14,8 @@ from typing import Any
 
 from tfacct.output.answer import Answer
 from tfacct.output.json_schema import Schema, facts
-from tfacct.output.report import SCHEMA, Column, Report
+from tfacct.output.report import SCHEMA
 from tfacct.reports import devices
-from tfacct.reports.help import table
 
 MODULES = (
     *("flops", "params", "memory", "formula", "compare", "sweep", "solve", "verify", "train", "comms", "plan", "mfu"),
@@ -124,18 +123,3 @@ def of_options(command: str, declared: Iterable[tuple[str, Any, str, Any]]) -> d
         "title": f"options of tfacct {command}",
         **found.with_keys(properties, optional),
     }
-
-
-def names() -> Report:
-    """Names for `help schema NAME`, and what each answer contains."""
-    about = {name: str(kind.__doc__).strip().partition("\n")[0] for name, kind in KINDS.items()}
-    about |= {name: f"Rows of `tfacct {TYPED.get(name, name)}`." for name in PAGES}
-    return table(
-        "schemas",
-        "JSON Schemas of options and answers",
-        (Column("name", "name"), Column("about", "answer")),
-        about.items(),
-        notes=(
-            "`tfacct help schema NAME` prints the schema of an answer. Its `x-options` is the schema of the options.",
-        ),
-    )
