@@ -136,5 +136,5 @@ def beginning_alike(name: str, known: Iterable[str]) -> list[str]:
 
     pairs = {k: zip(words(name), words(k), strict=False) for k in known}
     shared = {k: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pair)) for k, pair in pairs.items()}
-    most = max([1, *shared.values()])
-    return [k for k, count in shared.items() if count == most > 1]
+    most = max([2, *shared.values()])
+    return [k for k, count in shared.items() if count == most]

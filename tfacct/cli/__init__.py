@@ -30,10 +30,9 @@ def main() -> None:
     from tfacct.cli import errors
     from tfacct.cli.app import app
 
-    if sys.stdout is None:
-        errors.complain(TfacctError("the output cannot be written: stdout is closed"))
-        sys.exit(1)
     try:
+        if sys.stdout is None:
+            raise TfacctError("the output cannot be written: stdout is closed")
         with on_command_line():
             code = app(prog_name="tfacct", standalone_mode=False)
     except TfacctError as error:

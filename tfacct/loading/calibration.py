@@ -238,7 +238,7 @@ def _problem(error: Mapping[str, Any]) -> str:
     return f" {describe_error(error)}"
 
 
-def written(name: str, memory: int, bandwidth: float, peak: float, on: Calibration, *, machine: bool = True) -> str:
+def written(name: str, memory: int, bandwidth: float, peak: float, on: Calibration, *, machine: bool) -> str:
     """Text of a device's file. `machine`: the memory is the machine's, not torch's total of a card.
 
     Name, machine and torch must be plain text.

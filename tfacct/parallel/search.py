@@ -154,23 +154,23 @@ MOST_RANKS = 2**16
 """Largest `fsdp` to try."""
 
 
-def rank_counts(model: LoadedModel, mesh: Mesh, unknown: str) -> tuple[list[int], bool]:
-    """Numbers of ranks to try, and False if they are powers of 2 and other numbers are also possible. Raises UsageError
-    for a model without experts."""
+def rank_counts(model: LoadedModel, mesh: Mesh, unknown: str) -> list[int]:
+    """Numbers of ranks to try: all that are supported, or powers of 2. Raises UsageError for a model without
+    experts."""
     if unknown == "ep":
         experts = [group.axes[EXPERTS] for group in model.ledger.groups if EXPERTS in group.axes]
         if not experts:
             raise UsageError(f"{model.name} has no experts for {option('ep')} to shard", f"use {option('tp')}")
-        return [count for count in divisors(experts) if count == 1 or count % mesh.tp == 0], True
+        return [count for count in divisors(experts) if count == 1 or count % mesh.tp == 0]
     if unknown == "pp":
-        return [*range(1, blocks_in(model.ledger) + 1)], True
+        return [*range(1, blocks_in(model.ledger) + 1)]
     if unknown == "tp":
-        return divisors([max((part.heads for part in model.architecture.attentions), default=1)]), True
+        return divisors([max((part.heads for part in model.architecture.attentions), default=1)])
     # Padded rows were checked only for some classes; others need a number that divides all rows.
     compared = verified(model.family, "torch_plan") or unsupported_part(model.architecture) is not None
     if not compared and (even := rows_divisors(model, replace(mesh, fsdp=2))):
-        return even, True
-    return [2**power for power in range(MOST_RANKS.bit_length())], False
+        return even
+    return [2**power for power in range(MOST_RANKS.bit_length())]
 
 
 def with_ranks(mesh: Mesh, unknown: str, count: int) -> Mesh:

@@ -339,7 +339,7 @@ def _fewest_ranks(question: _Question, terms: Counting) -> _Solved:
     def fits(count: int) -> bool:
         return bool(equation.difference(at(count)) <= 0)
 
-    candidates, exact = rank_counts(model, mesh, unknown)
+    candidates = rank_counts(model, mesh, unknown)
     tried: list[int] = []
     unsupported: list[int] = []
     why: TfacctError | None = None
@@ -351,7 +351,7 @@ def _fewest_ranks(question: _Question, terms: Counting) -> _Solved:
             unsupported.append(count)
             continue
         if enough:
-            answer, before = (count, tried[-1:]) if exact else _between(tried, count, fits)
+            answer, before = _between(tried, count, fits)
             axes = [axis for axis in ("tp", "pp", "cp") if axis == unknown or getattr(mesh, axis) > 1]
             notes = [_ranks_note(unknown, candidates, unsupported), *peak_notes(equation.left.text, *axes)]
             return _Solved(Solution(answer, before[0] if before else None, False), at, notes)
@@ -370,7 +370,8 @@ def _with_ranks(terms: Counting, unknown: str, count: int) -> Counting:
 
 
 def _between(tried: list[int], count: int, fits: Callable[[int], bool]) -> tuple[int, list[int]]:
-    """The fewest sufficient ranks, and the next smaller number; only powers of 2 if no other number is supported."""
+    """The fewest sufficient ranks, and the next smaller number: between those tried, unless a number is not
+    supported."""
     least, most = (tried[-1] if tried else 0), count
     try:
         while most - least > 1:
