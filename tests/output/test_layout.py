@@ -126,6 +126,11 @@ def test_columns_that_do_not_fit_are_named(run) -> None:
             "weights context KV cache total max ctx max batch",
             '"params", "next token"',
         ),
+        (
+            "serve llama-3.1-70b --on h100 --ttft 500ms --price 2",
+            "devices tp ≈ per token ≈ first token ≈ tokens/s ≈ per million",
+            '"replicas", "requests each"',
+        ),
     ],
 )
 def test_at_80_columns_bars_shares_and_second_units_leave_first(run, command: str, header: str, hidden: str) -> None:
