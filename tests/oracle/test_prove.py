@@ -106,6 +106,15 @@ def test_tokens_in_a_chunk_that_come_together() -> None:
     assert edges == [{"T": 4, "Nc": 1}, {"T": 64, "Nc": 1}]
 
 
+def test_complete_keys_of_cached_and_new_tokens_are_cached() -> None:
+    """Those of a window, and one for each 4 tokens, of which none waits."""
+    small = load_model("small", {**TINY["deepseek_v4"], "layer_types": ["heavily_compressed_attention"] * 3})
+    at = in_symbols(small.architecture, fixed=FIXED, cached=True)
+    b, t, c, window, layers, head = (at.symbols[name] for name in ("B", "T", "C", "Cw", "L", "H"))
+    every = layers * b * head * (window + t + (c + t) / 4)
+    assert proofs._formulas(at)["cached"].expression == sympy.expand(every)
+
+
 def test_tokens_of_one_sequence_are_multiples_of_all_that_they_come_in() -> None:
     sizes = sizes_of_tiny("deepseek_v4")
     assert (sizes.factors({})["T"], sizes.factors({})["B"]) == ((4,), ("E",))
