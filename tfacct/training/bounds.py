@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tfacct.architecture.parts import Patches
-from tfacct.base.spelling import option, spelled
+from tfacct.base.spelling import option, setting, spelled
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.training.measured import ANY_FAMILY, NOTHING, Measured, measured_version, plain_group, row_of
@@ -185,3 +185,11 @@ def exact_advice(*, slow: bool) -> str:
     """The hint if the formula does not support a step. `slow`: the class runs for about a minute."""
     exact = spelled("train --exact", "train(exact=True)")
     return f"{exact} runs the transformers class itself{'' if slow else ' (about 2 s)'}"
+
+
+def loss_advice(model: LoadedModel) -> str:
+    """The hint for a class without a loss: one of the same family with a head."""
+    heads = model.config.task_heads.items()
+    endings = [ending for ending, head in heads if head.head != "none" and head.auto]
+    named = f"{model.config.class_prefixes[0]}{endings[0]}" if endings else ""
+    return f"{setting('architectures', named)} has one" if named else "no class of this family has one"

@@ -21,6 +21,7 @@ from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Tick, unwatched
+from tfacct.training.bounds import loss_advice
 from tfacct.training.lora import lora_targets, target_modules
 from tfacct.training.measured import AttentionKind
 from tfacct.training.optimizers import FP32_BYTES
@@ -150,10 +151,7 @@ def build(model: LoadedModel, work: Workload, recipe: Recipe) -> Built:
         raise MissingExtraError(f"the class needs {error.name}", "measure", "transformers") from None
     shape = model.architecture
     if shape.head is None and shape.classes is None:
-        raise UsageError(
-            f"{model.name} has no head, so it has no training loss",
-            "use the whole model, or set a class with a head in architectures",
-        )
+        raise UsageError(f"{model.name}: its class computes no loss", loss_advice(model))
     choices: list[AttentionKind] = [recipe.attention] if recipe.attention else ["sdpa", "eager"]  # as in transformers
     if not model.config.hf_module_paths():
         return _reference(model, work, recipe, choices[0])
@@ -230,7 +228,7 @@ def _cannot_run(model: LoadedModel, work: Workload, error: Exception) -> UsageEr
         why = "its class cannot run on the meta device, because it reads tensor values"
         return UsageError(f"{name}: {why}", f"leave {option('exact')} out: the formula may work")
     if "object has no attribute 'loss'" in message:
-        return UsageError(f"{name}: its class computes no loss", "set a class with a head in architectures")
+        return UsageError(f"{name}: its class computes no loss", loss_advice(model))
     if missing := re.search(r"'(\w+Config)' object has no attribute '(\w+)'", message):
         config, field = missing.groups()
         return UsageError(f"{name}: its class cannot run a step: {config} has no {field}", setting(field, 0))

@@ -29,7 +29,7 @@ from tfacct.parallel.support import (
     unsupported_part,
 )
 from tfacct.training import bounds
-from tfacct.training.bounds import exact_advice
+from tfacct.training.bounds import exact_advice, loss_advice
 from tfacct.training.lora import (
     ATTENTION,
     LoraTargets,
@@ -473,7 +473,7 @@ def model_of_rank(model: LoadedModel, mesh: Mesh) -> LoadedModel:
 def _advice(model: LoadedModel, recipe: Recipe) -> str:
     """The hint for a model or a recipe."""
     if model.architecture.head is None and model.architecture.classes is None:
-        return "set a class with a head in architectures"  # no other class computes a loss
+        return loss_advice(model)
     runs_class = recipe.mesh is None and bool(model.config.hf_modules)
     slow = any(part.hf_loop for part in model.architecture.parts())
     ways = (
