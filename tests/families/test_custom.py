@@ -374,7 +374,7 @@ def test_words_for_layers_that_differ(run, tmp_path: Path) -> None:
     file = str(tmp_path / "mine.toml")
     Path(file).write_text(as_toml(over(MIXED, model__latent_attention=None)), encoding="utf-8")
     ran = run("formula", file, columns=200)
-    assert "Natt = 6 query heads in " in ran.out and "Nlat = 5 query heads in " in ran.out, ran.out
+    assert "Natt = 6: query heads in " in ran.out and "Nlat = 5: query heads in " in ran.out, ran.out
     assert "--set model.latent_attention=FORM" in ran.out_line
     assert "as built (2 KV heads or latent)" in run("memory", "--kv", file, columns=120).out
     assert "--set model.latent_attention=absorbed" in run("flops", file, "-v").out_line
@@ -445,4 +445,4 @@ def test_chunks_of_two_lengths_are_counted_and_derived_and_have_no_formula(run, 
     assert "Nc2 = 2 chunks of new tokens, T / Pcdel rounded up" in words
     own["decoder"]["kind1"]["delta_net"]["chunk"] = 8
     (tmp_path / "mine.toml").write_text(as_toml(own), encoding="utf-8")
-    assert "Nc = 4 chunks of new tokens, T / Pc rounded up" in run("formula", file).out_line
+    assert "Nc = 4: chunks of new tokens, T / Pc rounded up" in run("formula", file).out_line

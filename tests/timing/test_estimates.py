@@ -217,7 +217,7 @@ def test_the_hint_of_a_step_that_does_not_fit_is_about_the_same_step(run: Run) -
     count = next(line["count"] for line in lines if line["device"] == "h100-sxm")
     fit = run("memory", *asked, "--on", "h100", "--use", "0.8", "--json").models[0]["fit"]
     assert hint.startswith(
-        f"it fits on {count} × h100-sxm (tp={count}); the largest batch here is {fit['largest_batch']}; "
+        f"it fits on {count} × h100-sxm (tp={count}); the most that fits here is {fit['largest_batch']:,} requests; "
     )
     assert "--kv-dtype fp8 " in run("time", *asked, "--on", "t4", "--kv-dtype", "fp8").err
 

@@ -266,8 +266,9 @@ ALIASES = {
     "weights": "weights_bytes",
     "peak": "peak_bytes",
     "attention_flops": "flops.attn",
+    "attn_flops": "flops.attn",
     "mlp_flops": "flops.mlp",
-    "attention_share": "share.attn",
+    **dict.fromkeys(("attention_share", "attn_share"), "share.attn"),
 }
 """Other names of metrics."""
 MEANT = {

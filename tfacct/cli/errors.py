@@ -53,6 +53,7 @@ INSTEAD = {
     " changes no count: leave it out",
     "train --epochs --num-train-epochs": "`tfacct budget {model} --tokens N --on DEVICE` gives the days: N is epochs ×"
     " tokens of the data",
+    "train --explain": "--by tensor lists the saved activations; `tfacct help bytes per parameter` has the others",
     "params --layer --layers": "a tensor that all layers have is one row; times counts the layers",
     "flops params memory --all": "without a MODEL, all presets are counted",
     "models --on": "`tfacct memory --on {value}` counts all presets; --max-params 14b leaves out the larger ones",
@@ -162,8 +163,12 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
             return value
         takers = [f"`tfacct {name}`" for name in NAMES if spellings.current_name(option) in _options(name)][:3]
         typed = spellings.in_typed_words(option, sys.argv[1:])
-        if not takers and "_" in typed and "--set" in _options(words[-1]):
-            return f"a field of the config is changed with --set {typed.removeprefix('--')}=VALUE"
+        from tfacct.families.known_fields import common_words
+
+        field = typed.removeprefix("--").replace("-", "_")
+        if not takers and "--set" in _options(words[-1]) and ("_" in typed or common_words(field)):
+            own = "`tfacct help your-model` describes a model by its sizes"
+            return f"--set {field}=VALUE changes a field of a model's config; {own}"
         return f"{', '.join(takers)} {'take' if takers[1:] else 'takes'} {option}" if takers else None
     if option == "--fsdp":
         return "--fsdp 8; --on 8xh100 alone shards over all 8"

@@ -195,7 +195,8 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
         field, _, value = text.partition("=")
         if units.read_number(value) is None and all(units.read_number(one) is not None for one in value.split(",")):
             metric = "--metric kv_cache_bytes" if given.get("kv") else METRIC_OF.get(command.name, "")
-            hint = f"`{f'tfacct sweep {models} --set {text} {metric}'.rstrip()}` compares them"
+            other = _with_options(command, "sweep", models, given) if command.name in METRIC_OF else None
+            hint = f"`{other or f'tfacct sweep {models} --set {text} {metric}'.rstrip()}` compares them"
             raise UsageError(f"--set {field} takes one value here, not {value!r}", hint)
     for name, parameter in command.options.items():
         value = given[name]

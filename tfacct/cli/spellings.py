@@ -61,6 +61,8 @@ OPTIMIZERS: Mapping[str, str] = {
     "adamw-bnb-8bit": "adamw-8bit-trainer",
 }
 """Other names of optimizers, such as those of transformers' Trainer, in lowercase with dashes → their name here."""
+MODULES = ("--lora-target-modules", "--target-modules", "--lora-target", "--lora-modules", "--modules")
+"""Options of trainers for the modules that LoRA adapts."""
 SHORT: Mapping[str, str] = {"-tp": "--tp", "-pp": "--pp", "-dp": "--dp", "-c": "--ctx"}
 """Short options of engines' command lines → their names here."""
 PARTS = ("none", "full", "attention", "selective")
@@ -126,7 +128,7 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
         raise UsageError(
             "--fit is another spelling of --on, and both are given", "leave --fit out: --on also checks the fit"
         )
-    words = _with_values([_of_command(words[0], word) for word in words])
+    words = _with_values(_lora_modules([_of_command(words[0], word) for word in words]))
     return words if quiet else _on_devices(words)
 
 
@@ -210,12 +212,34 @@ def _listed(words: list[str]) -> list[str]:
     return found
 
 
+def _lora_modules(words: list[str]) -> list[str]:
+    """`--lora 16 --target-modules q_proj,v_proj` as `--lora 16:q_proj,v_proj`."""
+    at = next((at for at, word in enumerate(words[:-1]) if word in MODULES), None)
+    ranks = [place for place, (word, rank) in enumerate(pairwise(words), 1) if _is(word, "lora") and rank.isdecimal()]
+    if at is None or words[at + 1].startswith("-"):
+        return words
+    if "--qlora" in words and not ranks:
+        return [*words[:at], "--lora", f"16:{words[at + 1]}", *words[at + 2 :]]
+    if len(ranks) != 1:
+        return words
+    rank = f"{words[ranks[0]]}:{words[at + 1]}"
+    return [rank if place == ranks[0] else word for place, word in enumerate(words) if place not in (at, at + 1)]
+
+
+def _is_mixed(words: list[str]) -> bool:
+    """True for a training step in whose recipe mixed precision means fp32 weights, as in the programs with such flags:
+    without adapters and without a format of its weights."""
+    trains = words[:1] == ["train"] or "--train" in words
+    return trains and not any(_is(word, one) for word in words for one in ("lora", "qlora", "weights"))
+
+
 def _with_values(words: list[str]) -> list[str]:
     """Options with an optional value, with the value: `--recompute` is full, `--qlora 32` has rank 32."""
     found: list[str] = []
+    mixed = _is_mixed(words)
     for at, word in enumerate(words):
         after = words[at + 1] if at + 1 < len(words) else ""
-        found.append(_optimizers(word) if at and _is(words[at - 1], "optimizer") else word)
+        found.append(_optimizers(word, words[at - 1]) if at and _is(words[at - 1], "optimizer") else word)
         if _is(word, "recompute"):
             from difflib import get_close_matches
 
@@ -241,6 +265,8 @@ def _with_values(words: list[str]) -> list[str]:
             found[-1:] = ["--qlora", "--lora"]
         elif word == "--lora" and (not after or after.startswith("-")):
             found.append("16")
+        elif mixed and (word == "--fp16" or (word == "--mixed-precision" and after in ("fp16", "bf16"))):
+            found[-1:] = ["--weights", "fp32", "--dtype", *(["fp16"] if word == "--fp16" else [])]
         elif word[:2] == "--" and word[2:] in FLAGS:
             found[-1:] = ["--dtype", FLAGS[word[2:]]]
         elif after == "nf4" and _is(word, "dtype") and words[0] != "serve" and any(_is(one, "lora") for one in words):
@@ -248,10 +274,11 @@ def _with_values(words: list[str]) -> list[str]:
     return found
 
 
-def _optimizers(text: str) -> str:
-    """Names of optimizers in the spelling of this program."""
+def _optimizers(text: str, option: str) -> str:
+    """Names of optimizers in the spelling of this program. Those of `--optim` are the Trainer's."""
     names = (name.strip().lower().replace("_", "-") for name in text.split(","))
-    return ",".join(OPTIMIZERS.get(name, name) for name in names)
+    others = {**OPTIMIZERS, "adamw-8bit": OPTIMIZERS["adamw-bnb-8bit"]} if option == "--optim" else OPTIMIZERS
+    return ",".join(others.get(name, name) for name in names)
 
 
 def _on_devices(words: list[str]) -> list[str]:

@@ -62,7 +62,8 @@ class Config(FamilyConfig):
         try:
             config = cls(**{"model": given["model"], "norm": given["norm"], **sides})
         except ValidationError as error:
-            raise config_error(error, raw, lambda loc: layers.where(found, loc)) from None
+            listed_in = "`tfacct help your-model-keys` lists the keys of each table"
+            raise config_error(error, raw, lambda loc: layers.where(found, loc), listed_in) from None
         checks.check_together(config.model, config.norm, config.sides)
         return config, layers.defaulted(config.model, config.norm, config.sides, found), []
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from tfacct.architecture.blocks import Order, Sublayer
 from tfacct.architecture.parts import Attention, LatentAttention, Part, Pooler
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.errors import ConfigError, nearest
+from tfacct.base.errors import ConfigError, listed, nearest
 from tfacct.base.pydantic_messages import describe_error
 from tfacct.base.pydantic_messages import format_value as format_value
 from tfacct.base.spelling import setting
@@ -358,14 +358,16 @@ def config_error(
     error: ValidationError,
     raw: Mapping[str, Any],
     named: Callable[[tuple[Any, ...]], str] = lambda loc: ".".join(map(str, loc)),
+    keys: str = "",
 ) -> ConfigError:
-    """pydantic's first error as a ConfigError; `named` returns the name of its place. A missing field comes first,
-    because other errors follow from it."""
+    """pydantic's first error as a ConfigError; `named` returns the name of its place; `keys` is the hint for missing
+    fields. These come first and together, because other errors follow from them."""
     complaints = error.errors(include_url=False)
     first = next((c for c in complaints if c["type"] != "default_factory_not_called"), complaints[0])
     name = named(first["loc"])
-    if first["type"] == "missing":
-        return ConfigError(f"required field {name!r} is missing", nearest(name, raw))
+    if missing := [repr(named(each["loc"])) for each in complaints if each["type"] == "missing"]:
+        what = f"required field {missing[0]} is" if len(missing) == 1 else f"required fields {listed(missing)} are"
+        return ConfigError(f"{what} missing", keys or nearest(name, raw))
     if first["type"] == "value_error":
         cause = first["ctx"]["error"]
         return cause if isinstance(cause, ConfigError) else ConfigError(str(cause))

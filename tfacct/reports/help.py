@@ -81,6 +81,9 @@ TERMS = {
     "activations": "Saved activations, activations saved for backward: tensors of the forward pass that the backward"
     " pass reads.",
     "optimizer": "Optimizer state: what the optimizer stores for each trained parameter; AdamW stores two numbers.",
+    "bytes per parameter": "Bytes per parameter: weights + gradients + optimizer state of AdamW. All in bf16:"
+    " 2 + 2 + 4 = 8. In fp32, or autocast over fp32 weights: 4 + 4 + 8 = 16. In bf16 with fp32 master weights, which"
+    " take 4: 2 + 2 + 8 + 4 = 16.",
     "temporary": "Temporary memory, temporaries: tensors that exist only while one operation runs.",
     "gathered": "Gathered parameters: full weights of a layer, which FSDP collects from all ranks before the layer"
     " runs.",
@@ -132,7 +135,8 @@ TERMS = {
     "scales": "Scales: the factors of quantized weights, one for each group.",
     "zero points": "Zero points: the offsets of quantized weights, one for each group.",
     "group size": "Group size: the number of quantized weights that share a scale.",
-    "published": "Published as, as published: the dtype of the published files, the default of --dtype.",
+    "published": "Published as, as published: the dtype of the published files; `tfacct help counting` has the default"
+    " of --dtype.",
     "axis": "Axis, dimension: a letter of an einsum spec, such as T for new tokens; `tfacct help axes` lists them.",
     "einsum": "Einsum spec: the axes of a matmul, such as `B T D, D F -> B T F`. FLOPs: 2 × the product of its axes.",
     "reference": "Reference model: the model in PyTorch that `tfacct verify` compares the counts with.",

@@ -147,8 +147,10 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     if load.drafts is not None:
         one = with_draft(one, load.drafts, load.context)
     fitting = requests_in(one, load, memory)
+    needed = 1 if memory.engine else min(load.requests or (1,))
+    if fitting < needed:
+        one.check_fits(load.context, needed, memory)
     if not fitting:
-        one.check_fits(load.context, 1, memory)
         why = f"{model.name}: the pages of {memory.engine} hold no request of {load.context:,} tokens"
         raise UsageError(why, f"more devices, or fewer tokens of {option('prompt')}")
     if load.measured is not None:

@@ -124,7 +124,7 @@ class Placement:
         if needed.share is not None:
             yield f"it fits on {needed.share.devices:,} × {on.id} (tp={needed.share.devices})"
         if largest := self.host.capacity(work.context, memory.usable):
-            yield f"the largest batch here is {largest:,}"
+            yield f"the most that fits here is {units.requests(largest)}"
         asked: dict[str, Any] = {"on": how.on, "ctx": work.context, "batch": work.batch}
         asked |= {"dtype": dtype, "kv_dtype": kv_dtype, "ep": None if ep == 1 else ep}
         changed = (("sets", f"{name}={json.dumps(value)}") for name, value in self.model.changed.items())
