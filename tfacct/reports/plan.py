@@ -522,6 +522,17 @@ def _micro_batches(one: Plan, of: Candidate) -> tuple[int, int]:
     return of.batch // stages, of.times * stages
 
 
+def _more_microbatches(one: Plan, of: Candidate) -> dict[str, str] | None:
+    """A batch with eight micro-batches for each stage that waits, if less than half of the time is computing."""
+    idle, many = _bubble(one, of), 8 * (of.mesh.pp - 1)
+    if idle is None or idle < 1:
+        return None
+    batch = one.work.batch * -(-many // _micro_batches(one, of)[1])
+    then = bubble(of.mesh, batch // one.work.batch * _micro_batches(one, of)[1])
+    shown = {"now": units.percent(idle), "then": "" if then is None else units.percent(then)}
+    return {**shown, "batch": option("batch", batch)}
+
+
 def _row(one: Plan, of: Candidate) -> Row:
     batch = _micro_batches(one, of) if one.recipe is not None else of.batch
     shown = {"layout": _layout_of(of), "batch": batch, "bubble_ratio": _bubble(one, of)}
@@ -613,6 +624,13 @@ def _whole_experts(one: Plan) -> str | None:
 
 NOTES: tuple[NoteRow, ...] = (
     NoteRow("command", 1, lambda one: f"{_of_first(one, 'memory')}: {_command(one, one.shown[0])}"),
+    NoteRow(
+        "few_microbatches",
+        1,
+        lambda one: one.recipe is not None and _more_microbatches(one, one.shown[0]),
+        "The pipeline bubble is {now} of the computing time, because there are few micro-batches; with {batch}, it is"
+        " {then}.",
+    ),
     NoteRow(
         "gathered",
         1,
