@@ -181,7 +181,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
         named[name].write_text(json.dumps(config))
     named["busy"] = tmp_path / "busy.toml"
     busy = replace(swept(), checks=Checks({"a": 3.0}))
-    named["busy"].write_text(calibration.written("busy", 10**10, 1e10, 1e11, busy))
+    named["busy"].write_text(calibration.written("busy", 10**10, 1e10, 1e11, busy, machine=False))
     return named
 
 

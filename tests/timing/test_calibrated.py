@@ -62,7 +62,7 @@ def test_errors_of_checks_by_hand() -> None:
 def test_a_sweep_of_a_busy_machine_is_doubted(tmp_path: Path) -> None:
     path = tmp_path / "busy.toml"
     busy = replace(swept(), checks=Checks({"a": 0.15, "b": 0.5, "c": 1.1}))
-    path.write_text(calibration.written("busy", 10**10, 1e10, 1e11, busy))
+    path.write_text(calibration.written("busy", 10**10, 1e10, 1e11, busy, machine=False))
     notes = " ".join(" ".join(GPT2.time(on=str(path), ctx=8).notes).split())
     assert "checks are far off: the machine was busy" in notes
     assert "far off" not in " ".join(GPT2.time(on="cpu", ctx=8).notes)
@@ -70,7 +70,7 @@ def test_a_sweep_of_a_busy_machine_is_doubted(tmp_path: Path) -> None:
 
 def test_the_file_of_a_swept_machine(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(calibration.written('a "quoted"\nname', 10**9, 1e10, 1e11, swept()))
+    path.write_text(calibration.written('a "quoted"\nname', 10**9, 1e10, 1e11, swept(), machine=False))
     device = devices.load(str(path))
     assert device.calibration == swept() and device.name == "a  quoted  name"
     assert (device.memory, device.bandwidth, dict(device.peak)) == (10**9, 10**10, {"fp32": 10**11})
@@ -93,7 +93,7 @@ def test_the_file_of_a_swept_machine(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_file_is_refused_by_field(tmp_path: Path, change: tuple[str, str], says: str) -> None:
-    text = calibration.written("mine", 10**9, 1e10, 1e11, swept())
+    text = calibration.written("mine", 10**9, 1e10, 1e11, swept(), machine=False)
     assert change[0] in text
     path = tmp_path / "mine.toml"
     path.write_text(text.replace(*change))
@@ -106,7 +106,7 @@ def test_a_file_has_at_most_200_matmuls(tmp_path: Path) -> None:
     path, pair = tmp_path / "mine.toml", swept().products
     for products in (100 * pair, (*100 * pair, pair[0])):
         one = replace(swept(), products=products)
-        path.write_text(calibration.written("mine", 10**9, 1e10, 1e11, one))
+        path.write_text(calibration.written("mine", 10**9, 1e10, 1e11, one, machine=False))
         if len(products) == 200:
             assert devices.load(str(path)).calibration == one
         else:
@@ -132,7 +132,7 @@ def test_notes_of_time_on_a_swept_machine() -> None:
 
 def test_a_swept_machine_named_by_its_file(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(calibration.written("mine", 16 * 10**9, 1e10, 1e11, swept()))
+    path.write_text(calibration.written("mine", 16 * 10**9, 1e10, 1e11, swept(), machine=False))
     ran = run("time", "gpt2", "--on", f"2x{path}")
     assert ran.err == f"error: mine was calibrated as one device, not as 2\nhint: --on {path}\n"
     trained = tfacct.load("gpt2").train_time(on=str(path), ctx=64, use=0.5, reserve="1GB")
