@@ -125,6 +125,7 @@ memory {quantized} --on all --ctx 1k
 memory minimax-m2 --on all
 memory llama-3.1-405b --on h100,h200 --ctx 1k
 memory phi-4 --on all --dtype q4_k_m
+plan llama-3.1-70b --train --on 64xh100 --tp 8 --pp 4 --ctx 8k
 plan llama-3.1-8b --tp 16
 plan olmo-2-1b --ctx 1k --on 2xh100
 plan llama-3.1-8b --fsdp 2 --cp 2 --train --ctx 1k
