@@ -241,7 +241,7 @@ def parsed(line: str) -> dict:
         ("memory m --gpus 8 --fit h100", "memory m --on 8xh100"),
         ("train m --num-gpus 8 --gpu h100", "train m --on 8xh100"),
         ("memory m --vram 24GB", "memory m --on 24GB"),
-        ("train m --mixed-precision bf16", "train m --dtype bf16"),
+        ("train m --mixed-precision bf16", "train m --weights fp32 --dtype bf16"),
         ("train m --attn-implementation eager", "train m --attention eager"),
         ("memory m --on=h100 --gpus=8", "memory m --on 8xh100"),
         (

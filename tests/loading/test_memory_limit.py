@@ -119,8 +119,9 @@ def test_what_an_engine_leaves_is_named_where_it_is_less() -> None:
     assert (counted["largest_batch"], left["largest_batch"]) == (0, 0)
     start = model.engine(**asked, max_model_len=2048)
     assert left["largest_context"] == start.blocks * start.block_size < counted["largest_context"]
-    buffers, less = "An engine's own buffers are not counted", f"room for ≈ {left['largest_context']:,} tokens"
-    assert f"{buffers}: vLLM 0.33 would have {less} (engine='vllm')." in model.memory(**asked).notes
+    buffers, room = "An engine's own buffers are not counted", f"room for ≈ {left['largest_context']:,} tokens"
+    less = f"vLLM 0.33, at 0.92 of the memory, would have {room} (engine='vllm')."
+    assert f"{buffers}: {less}" in model.memory(**asked).notes
     assert buffers not in str(model.memory(**asked, engine="vllm").notes)
     asked |= {"on": "2xh100", "ctx": "32k"}
     requests = [model.memory(**asked, **engine).fit["largest_batch"] for engine in ({}, {"engine": "vllm"})]

@@ -225,7 +225,7 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
             given = {**given, name: listed}
             others = (_with_options(command, one, models, given, name) for one in ways if command.name in METRIC_OF)
             other = next(filter(None, others), None)
-            if (command.name, name) == ("time", "batch") and not given["train"]:
+            if (command.name, name) == ("time", "batch") and not (given["train"] or given["lower_bound"]):
                 served = {"prompt": given["ctx"], "requests": listed, **{one: given[one] for one in SERVED}}
                 other = f"tfacct serve {models}{typed_options(served.items())}"
             hint = f"`{other}` compares them" if other else for_each()

@@ -227,10 +227,10 @@ def _lora_modules(words: list[str]) -> list[str]:
 
 
 def _is_mixed(words: list[str]) -> bool:
-    """True for a training step in whose recipe mixed precision means fp32 weights, as in the programs with such flags:
-    without adapters and without a format of its weights."""
-    trains = words[:1] == ["train"] or "--train" in words
-    return trains and not any(_is(word, one) for word in words for one in ("lora", "qlora", "weights"))
+    """True for a training step in which trainers' --bf16, --fp16 and --mixed-precision mean autocast over fp32 weights:
+    one without adapters and without a format of its weights."""
+    trains, others = words[:1] == ["train"] or "--train" in words, ("lora", "qlora", "weights", "master-weights")
+    return trains and not any(_is(word, one) for word in words for one in others)
 
 
 def _with_values(words: list[str]) -> list[str]:
@@ -265,8 +265,10 @@ def _with_values(words: list[str]) -> list[str]:
             found[-1:] = ["--qlora", "--lora"]
         elif word == "--lora" and (not after or after.startswith("-")):
             found.append("16")
-        elif mixed and (word == "--fp16" or (word == "--mixed-precision" and after in ("fp16", "bf16"))):
-            found[-1:] = ["--weights", "fp32", "--dtype", *(["fp16"] if word == "--fp16" else [])]
+        elif mixed and word in ("--fp16", "--bf16"):
+            found[-1:] = ["--weights", "fp32", "--dtype", word[2:]]
+        elif mixed and word == "--mixed-precision" and after in ("fp16", "bf16"):
+            found[-1:] = ["--weights", "fp32", "--dtype"]
         elif word[:2] == "--" and word[2:] in FLAGS:
             found[-1:] = ["--dtype", FLAGS[word[2:]]]
         elif after == "nf4" and _is(word, "dtype") and words[0] != "serve" and any(_is(one, "lora") for one in words):

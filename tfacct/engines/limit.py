@@ -78,7 +78,8 @@ def with_engine(limit: MemoryLimit, served: Served) -> MemoryLimit:
     more = (f"{count}x{card}" for count in more_cards(launch) if _leaves_cache(replace(limit, count=count), served))
     instead = f"such as {option('on', cards)}" if (cards := next(more, "")) else "larger cards or narrower weights"
     if served.use is not None and _leaves_cache(limit, served._replace(use=None)):
-        instead = f"leave {option('use')} out"
+        default = served._replace(use=None).launch(limit.count, limit.device).utilization
+        instead = f"leave {option('use')} out{f': the default is {default:g}' if default else ''}"
     stored = units.binary(weights(launch, launch.rank)["parameters"])
     raise UsageError(f"{served.version}: {stored} of weights leave no cache on each {card}{share}", instead)
 
@@ -101,7 +102,8 @@ def usual_pool(limit: MemoryLimit, model: LoadedModel, dtype: str | None, kv_dty
         found = pool_limit(limit, served)
     except TfacctError:
         return None
-    return found or replace(limit, use=1, reserve=limit.memory, engine=served.version)
+    use = served.launch(limit.count, limit.device).utilization
+    return found or replace(limit, use=use, reserve=limit.memory, engine=served.version)
 
 
 def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
@@ -131,11 +133,12 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
         raise UsageError(why, suggestion(start)[0])
     if start.pool <= 0:
         return None
+    share = launch.utilization if name == "vllm" else 1
     pages, without = start.pages, " Activations and sampling buffers of TensorRT-LLM are not included."
     return replace(
         limit,
-        use=1,
-        reserve=limit.memory - stored - start.pool,
+        use=share,
+        reserve=int(limit.memory * Fraction(str(share))) - stored - start.pool,
         paged=None if pages is None else pages.requests,
         engine=served.version,
         not_included=without if name == "trtllm" else "",

@@ -24,6 +24,7 @@ from tfacct.families.known_fields import (
     MTP_FIELDS,
     OFF,
     changes_counts,
+    common_words,
     is_ignored_field,
     may_add_weights,
     of_draft,
@@ -365,9 +366,14 @@ def config_error(
     complaints = error.errors(include_url=False)
     first = next((c for c in complaints if c["type"] != "default_factory_not_called"), complaints[0])
     name = named(first["loc"])
-    if missing := [repr(named(each["loc"])) for each in complaints if each["type"] == "missing"]:
-        what = f"required field {missing[0]} is" if len(missing) == 1 else f"required fields {listed(missing)} are"
-        return ConfigError(f"{what} missing", keys or nearest(name, raw))
+    if missing := [named(each["loc"]) for each in complaints if each["type"] == "missing"]:
+        what = (
+            f"required field {name!r} is"
+            if len(missing) == 1
+            else f"required fields {listed([repr(each) for each in missing])} are"
+        )
+        meant = [f"{key} as {field}" for field in missing for key in raw if key in common_words(field)]
+        return ConfigError(f"{what} missing", keys or (f"write {listed(meant)}" if meant else nearest(name, raw)))
     if first["type"] == "value_error":
         cause = first["ctx"]["error"]
         return cause if isinstance(cause, ConfigError) else ConfigError(str(cause))

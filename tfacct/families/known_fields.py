@@ -147,6 +147,7 @@ OTHER_WORDS = tuple(
     for words in (
         "hidden_size n_embd d_model hidden dim model_dim embed_dim emb_dim embedding_dim width",
         "num_hidden_layers n_layer n_layers num_layers depth num_blocks n_blocks blocks",
+        "num_attention_heads n_head n_heads num_heads attention_heads heads num_query_heads n_query_heads",
         "num_key_value_heads num_kv_heads n_kv_heads kv_heads num_query_groups n_query_groups",
         "intermediate_size ffn_dim n_inner d_ff d_mlp ff_dim mlp_dim ffn ff intermediate dim_feedforward",
         "head_dim d_kv head_size d_head dim_head size_per_head kv_channels",

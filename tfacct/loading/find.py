@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from tfacct.loading.spellings import Preset
 
 
+LEAST_SIZE = 10**8
+"""The least number that is a number of parameters rather than of tokens."""
+
+
 def find(
     model: str,
     sets: Mapping[str, Any] | None = None,
@@ -58,10 +62,9 @@ def find(
     if ask_hub and (preset := spellings.preset(page or model)):
         return _answer(preset, page or model, sets)
     if units.is_tokens(model):
-        raise NotFoundError(
-            f"{model} is a number, not a MODEL",
-            f"{option('ctx', model)} sets a context; `tfacct models` lists the presets",
-        )
+        size = (units.read_number(model) or 0) >= LEAST_SIZE
+        other = f"`tfacct budget {model} --tokens N` takes a size" if size else f"{option('ctx', model)} sets a context"
+        raise NotFoundError(f"{model} is a number, not a MODEL", f"{other}; `tfacct models` lists the presets")
     raise NotFoundError(f"no preset or file named {model!r}", _suggestion(model, also))
 
 

@@ -240,12 +240,14 @@ def _names(text: str) -> list[str]:
 
 def meaning(words: str, option: str = "") -> str:
     """What a term, a metric, an `option` with its help, or a JSON key means; empty for others."""
-    from tfacct.accounts.metrics import METRICS, STEP_METRICS
+    from tfacct.accounts.metrics import ALIASES, METRICS, STEP_METRICS
     from tfacct.reports.schema import meanings
 
     terms = {_folded(name): text for word, text in TERMS.items() for name in (word, *_names(text))}
     if (term := terms.get(_folded(words))) is not None:
         return term
+    if words in ALIASES:
+        return f"{words}: another name of the metric {ALIASES[words]}."
     metric, key = {**METRICS, **STEP_METRICS}.get(words), meanings().get(words)
     return f"{words}: {metric.about}" if metric else option or (f"{words}: {key}" if isinstance(key, str) else "")
 

@@ -488,8 +488,9 @@ def _fitting(about: About, limit: MemoryLimit) -> str:
     if found["past_positions"]:
         return f"Cannot run: {found['past_positions']}."
     if not found["fits"]:
+        fewer = f" {units.requests(most)} fit{'s' * (most == 1)}." if batch > 1 and most else ""
         instead = _instead(one.whole_model, about.options, limit)
-        return f"Does not fit {where}: {_missing(about, limit)}.{instead}"
+        return f"Does not fit {where}: {_missing(about, limit)}.{fewer}{instead}"
     if not one.model.has_cache:
         return f"Fits {where}: the weights need {units.binary(one.weights)}; there is no cache."
     if most is None:
@@ -1194,7 +1195,7 @@ def fit(
         Column("usable_bytes", "usable each", "bytes", empty="–"),
         *(() if engine else (Column("needs", "needed ÷ usable", "ratio", drop=2, empty="–"),)),
         Column("each_bytes", "needed each", "bytes", drop=1, empty="–"),
-        *((Column("largest_context", "longest context", "count", drop=1, empty="–"),) if any(longest) else ()),
+        *((Column("largest_context", "longest request", "count", drop=1, empty="–"),) if any(longest) else ()),
         *((Column("reason", "reason"),) if any(one.reason for one in needed) else ()),
     )
     rule = needed[0].memory

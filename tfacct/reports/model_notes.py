@@ -738,7 +738,7 @@ def less_in_vllm(
         room = f"room for ≈ {words[fewer[0]](found[fewer[0]])}"
     else:
         return ""
-    return f"{BUFFERS}: {pool.engine} would have {room} ({option('engine', 'vllm')})."
+    return f"{BUFFERS}: {pool.engine}, at {pool.use:g} of the memory, would have {room} ({option('engine', 'vllm')})."
 
 
 def products_counted(models: Sequence[LoadedModel] = (), logits: Logits = "all", *, masked: bool = False) -> str:

@@ -24,7 +24,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import AnswerT
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import PLAIN, Amount, Column, NoteRow, Row, Table, notes
-from tfacct.reports import build
+from tfacct.reports import build, model_notes
 from tfacct.reports.estimates import (
     CONVENTION,
     EVIDENCE,
@@ -385,6 +385,12 @@ NOTES = (
         '"never below" assumes that all tokens take the same experts.',
     ),
     NoteRow("server", 1, _server),
+    NoteRow(
+        "pairs",
+        2,
+        lambda served: served.work.tokens > 1 and model_notes.attends([served.one.model]),
+        "FLOPs of attention are those of the pairs inside the mask, as `flops --masked` counts them.",
+    ),
     NoteRow(
         "prompt",
         1,
