@@ -33,7 +33,11 @@ family("rwkv", LAYERS, vocab_size=181, hidden_size=42, intermediate_size=71, con
 family("recurrent_gemma", GROUPED, vocab_size=211, hidden_size=36, num_hidden_layers=3, head_dim=20,
     intermediate_size=74, lru_width=102, conv1d_width=8, attention_window_size=5,
     block_types=["recurrent", "attention"], CONTEXT=8192,
-    LOGITS={"as published": {"block_types": ["recurrent", "recurrent", "attention"], "attention_bias": True}},
+    LOGITS={
+        "as published": {
+            "block_types": ["recurrent", "recurrent", "attention"], "attention_bias": True, "conv1d_width": 2,
+        },
+    },
     REQUIRED={"num_hidden_layers": 3, "num_attention_heads": 8, "hidden_size": 128})
 # Of 8 layers, two call the block.
 family("zamba", SIZES, vocab_size=211, num_hidden_layers=5, num_key_value_heads=2, max_position_embeddings=103,

@@ -85,7 +85,7 @@ def _first(text: str) -> str:
 def _rows(rows: Iterable[tuple[str, str]], *, cut: bool) -> list[str]:
     """Lines of two columns; `cut` shortens a long text to one line."""
     rows, found = list(rows), []
-    left = min(26, max((len(name) for name, _ in rows), default=0) + 2) if cut else 24
+    left = min(26, max(len(name) for name, _ in rows) + 2) if cut else 24
     for name, text in rows:
         start = max(left, len(name) + 2)
         first, *rest = textwrap.wrap(text, max(_width() - 4 - start, 20), break_on_hyphens=False) or [""]

@@ -48,7 +48,7 @@ def mixers(models: Sequence[LoadedModel]) -> list[Mixer]:
 
 def cache_name(models: Sequence[LoadedModel]) -> str:
     """`KV cache`, `state` or another name of what the models cache between steps."""
-    return max((model.cache_name for model in models), key=len, default="KV cache")
+    return max((model.cache_name for model in models), key=len)
 
 
 class Blocks(NamedTuple):

@@ -232,7 +232,7 @@ def check_heads(model: LoadedModel, count: int) -> None:
 
 def head_divisors(model: LoadedModel) -> list[int]:
     """Numbers of devices that divide all heads of a model; none where there are no query heads."""
-    most = max((group.axes.get("N", 0) for group in model.ledger.groups), default=0)
+    most = max(group.axes.get("N", 0) for group in model.ledger.groups)
     return [count for count in range(1, most + 1) if not _undivided(model, count)]
 
 
