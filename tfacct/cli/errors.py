@@ -67,7 +67,6 @@ INSTEAD = {
     "memory --requests": "--batch N counts the memory of N concurrent requests",
     "budget --steps": "--tokens N is steps × batch × context",
     "train --steps": "`tfacct budget MODEL --tokens N --on DEVICE` gives the days: N is steps × batch × context",
-    "budget --days": "--on 8xh100 gives the days; FLOPS = days × 86,400 × devices × FLOP/s of each × MFU",
     "train mfu plan --days": "`tfacct budget MODEL --tokens N --on DEVICE` gives the days",
     "flops --prompt --new": "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
     "serve --slo": "--within TIME limits the time per token, --ttft TIME that to the first",

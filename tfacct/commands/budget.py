@@ -19,6 +19,7 @@ class Training(TypedDict, total=False):
 
     tokens: Annotated[opt.Size | None, Option("Training tokens for a MODEL, instead of FLOPS: 15T.", "N")]
     tokens_per_parameter: Annotated[float | None, Option("Tokens per parameter. Default: 20 (Chinchilla).", "R")]
+    days: Annotated[float | None, Option("Days of training on the devices, instead of FLOPS.", "N")]
     ctx: Annotated[
         opt.Size | None, Option("Sequence length. Default: 4,096, or the model's longest context if shorter.", "S")
     ]
@@ -67,8 +68,9 @@ def budget_of(
     >>> report.tokens, round(report.days, 2), round(report.device_hours)
     (42547204551, 3.66, 702)
 
-    `tokens`, or `tokens_per_parameter`: how long to train where `flops` does not say it. `ctx`: tokens of a sequence.
-    `on`: devices, for the days at `mfu`, 0.4 by default, and for the cost at `price` a device-hour. Raises TfacctError.
+    `tokens`, `tokens_per_parameter` or `days` on the devices: how long to train where `flops` does not say it. `ctx`:
+    tokens of a sequence. `on`: devices, for the days at `mfu`, 0.4 by default, and for the cost at `price` a
+    device-hour. Raises TfacctError.
     """
     number = units.read_number(flops) if isinstance(flops, str) else flops
     if flops is not None and number is None:

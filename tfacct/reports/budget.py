@@ -117,20 +117,27 @@ def budget(
     ctx: int | None = None,
     tokens: int | None = None,
     tokens_per_parameter: float | None = None,
+    days: float | None = None,
     on: str | None = None,
     mfu: float | None = None,
     dtype: str | None = None,
     price: float | None = None,
 ) -> BudgetReport:
     """Compute-optimal parameters and tokens for `flops`, and the tokens on which they train a model and its family; or
-    the FLOPs of a model trained on `tokens`. `on`: devices, for days at `mfu`, and for the cost at `price` per
-    device-hour. FLOPs below 10¹⁴ are a number of parameters. Raises TfacctError."""
-    if model is None and flops is not None and SIZES[0] <= flops < SIZES[1]:
-        if tokens_per_parameter is None:
-            tokens_per_parameter = TOKENS_PER_PARAMETER if tokens is None else tokens / flops
-        flops, tokens = FLOPS_PER_PARAMETER * tokens_per_parameter * flops**2, None
-    _check(model, flops, tokens, tokens_per_parameter)
+    the FLOPs of a model trained on `tokens`. `on`: devices, for days at `mfu`, or for the FLOPs of `days`, and for the
+    cost at `price` per device-hour. FLOPs below 10¹⁴ are a number of parameters. Raises TfacctError."""
     trainer = _trainer(on, mfu, dtype, price)
+    size_alone = flops if model is None and flops is not None and SIZES[0] <= flops < SIZES[1] else None
+    if days is not None:
+        others = {"FLOPs": None if size_alone else flops, option("tokens"): tokens}
+        others[option("tokens_per_parameter")] = tokens_per_parameter
+        flops = _flops_in(days, trainer, next((name for name, value in others.items() if value is not None), ""))
+        tokens_per_parameter = size_alone and flops / FLOPS_PER_PARAMETER / size_alone**2
+    elif size_alone is not None:
+        if tokens_per_parameter is None:
+            tokens_per_parameter = TOKENS_PER_PARAMETER if tokens is None else tokens / size_alone
+        flops, tokens = FLOPS_PER_PARAMETER * tokens_per_parameter * size_alone**2, None
+    _check(model, flops, tokens, tokens_per_parameter)
     ratio = tokens_per_parameter or TOKENS_PER_PARAMETER
     family = [] if flops is None else family_sizes(model, ctx)
     best = compute_optimal.parameters(flops or 1, ratio)
@@ -220,6 +227,16 @@ def _check(
         raise UsageError(
             f"{option('tokens')} does not work with {other}: both set the training length", "leave one out"
         )
+
+
+def _flops_in(days: float, trainer: Trainer | None, other: str) -> float:
+    """FLOPs of so many days. `other`: another option that sets the training length. Raises UsageError."""
+    if trainer is None:
+        raise UsageError(f"{option('days')} needs {option('on')}", f"for example {option('on', '8xh100')}")
+    if other:
+        raise UsageError(f"{option('days')} does not work with {other}: both set the training length", "leave one out")
+    check_positive("days", days)
+    return days * trainer.flops_of_a_day
 
 
 def _trainer(on: str | None, mfu: float | None, dtype: str | None, price: float | None) -> Trainer | None:

@@ -86,11 +86,16 @@ class Trainer:
         needed = units.needed_and_usable(least, usable, " on each device")
         return "" if least <= usable else f"Does not fit on {self.words}: a step under FSDP needs at least {needed}"
 
+    @property
+    def flops_of_a_day(self) -> float:
+        """FLOPs of all devices."""
+        return 86_400 * self.limit.count * self.peak * self.mfu
+
     def spending(self, flops: float) -> dict[str, float | None]:
         """Days, device-hours and cost of so many FLOPs."""
-        hours = flops / (self.limit.count * self.peak * self.mfu) / 3600
-        cost = None if self.price is None else hours * self.limit.count * self.price
-        return {"days": hours / 24, "device_hours": hours * self.limit.count, "cost": cost}
+        days = flops / self.flops_of_a_day
+        hours = 24 * self.limit.count * days
+        return {"days": days, "device_hours": hours, "cost": None if self.price is None else hours * self.price}
 
 
 def least_of_step(point: Point, devices: int) -> int:
