@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple, Unpack, get_args
 
 from tfacct.base import units
@@ -35,18 +34,11 @@ def stage_collectives(
     """Every collective of each `pp` rank. Raises TfacctError."""
     train = how.get("train", False)
     how["shares"] = routing_bits(model, mesh, bits, train=train)
-    how["modules"] = model.once(fused_modules)
+    how["modules"] = model.config.hf_modules
     how["tensors"] = model.once(tensors_in_order) if train and mesh.replicas > 1 else None
     if mesh.pp == 1:
         return [collectives(model.ledger, mesh, at, bits, **how)]
     return in_pipeline(model.ledger, mesh, at, bits, **how)
-
-
-def fused_modules(model: LoadedModel) -> dict[str, str]:
-    """For each matmul that the class fuses with others, the module of the class that runs it."""
-    modules = model.config.hf_modules
-    several = Counter(modules.values())
-    return {path: module for path, module in modules.items() if several[module] > 1}
 
 
 def tensors_in_order(model: LoadedModel) -> dict[str, str]:

@@ -34,9 +34,9 @@ LATENTS = frozenset(("R", "Rq", "Rs"))
 
 class CollectiveOptions(TypedDict, total=False):
     """Options of a pass. `train`: a training step. `shares`: bits of the routing weights, if different from everything
-    else. `modules`: the modules of fused matmuls, by path. `tensors`: those of the class, as in `buckets`. `after`:
-    what happens to the logits. `reduced`: bits of the gradient reduction over batches, if different from everything
-    else. `recomputed`: what the backward pass recomputes."""
+    else. `modules`: the class's modules by path of the matmul; it fuses those of one module. `tensors`: those of the
+    class, as in `buckets`. `after`: what happens to the logits. `reduced`: bits of the gradient reduction over batches,
+    if different from everything else. `recomputed`: what the backward pass recomputes."""
 
     train: bool
     shares: int | None

@@ -310,7 +310,7 @@ class _Sides:
             self.config_tensors[paths.starred(tensor.path)].append(tensor)
         for tensors in self.config_tensors.values():
             tensors.sort(key=lambda tensor: int(paths.parse(tensor.path).number or 0))
-        blocks = max((len(tensors) for tensors in self.config_tensors.values()), default=1)
+        blocks = max(len(tensors) for tensors in self.config_tensors.values())
         self.blocks = sum(stack.count for stack in model.architecture.stacks) or blocks
         stored = [weight for weight in weights if not weight.same_as and not weight.buffer]
         self.places = places({weight.name: weight.shape for weight in stored}, self.blocks)

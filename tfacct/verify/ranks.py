@@ -18,7 +18,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh, padded_axes, replicated_heads
-from tfacct.parallel.model_collectives import fused_modules, stage_collectives
+from tfacct.parallel.model_collectives import stage_collectives
 from tfacct.parallel.pipeline import blocks_in, microbatches, part, stages
 from tfacct.parallel.rules import collectives
 from tfacct.parallel.shard_shapes import shard
@@ -132,7 +132,7 @@ def rank_checks(
         bits,
         train=True,
         shares=routing_bits(model, mesh, bits, train=True),
-        modules=fused_modules(model),
+        modules=model.config.hf_modules,
         after="gathered" if published else "sharded",
     )
     seen = _step(model, work, mesh, dtype, published=published)
