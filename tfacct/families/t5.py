@@ -50,6 +50,7 @@ class T5(Family):
     relative_attention_num_buckets: PositiveInt = 32
     feed_forward_proj: StrictStr = "relu"
     tie_word_embeddings: StrictBool | None = True
+    scale_decoder_outputs: StrictBool | None = None  # false from transformers 5 on for a head that is not tied
     is_encoder_decoder: StrictBool = True
     is_gated_act: StrictBool | None = None
     n_positions: PositiveInt = 512
@@ -65,7 +66,7 @@ class T5(Family):
         "num_hidden_layers": "num_layers",
         "head_dim": "d_kv",
     }
-    ignored_fields = "initializer_factor dense_act_fn scale_decoder_outputs"
+    ignored_fields = "initializer_factor dense_act_fn"
     task_heads = {
         "ForConditionalGeneration": SEQ2SEQ,
         "WithLMHeadModel": SEQ2SEQ,
@@ -111,8 +112,8 @@ class T5(Family):
 
     @property
     def tied(self) -> bool:
-        """True if the head is tied; null means yes."""
-        return self.tie_word_embeddings is not False
+        """True if the head is tied; null means yes. transformers 5 writes that every head is."""
+        return self.tie_word_embeddings is not False and self.scale_decoder_outputs is not False
 
     def hf_unsupported(self) -> str | None:
         """The class always ties the head, if it has one."""
