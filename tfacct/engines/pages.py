@@ -87,13 +87,13 @@ class Pages:
         alignment: int = ALIGNMENT,
         mode: MambaMode = "none",
     ) -> None:
-        token = max((one.bytes for one in layers if one.kind != "state"), default=0)
+        token = max(one.bytes for one in layers if one.kind != "state")
         state = max((one.bytes for one in layers if one.kind == "state"), default=0)
         if any(one.bytes != (state if one.kind == "state" else token) for one in layers):
             raise UsageError("layers whose pages differ in size are not supported")
         most, least = (pick(one.layers for one in layers) for pick in (max, min))
         self.layers, self.batched, self.mode = layers, batched, mode
-        self.block_size = max(block or BLOCK, aligned_block(state, token, alignment) if token else 0)
+        self.block_size = max(block or BLOCK, aligned_block(state, token, alignment))
         self.page_bytes = max(token * self.block_size, state)
         self.layers_per_group = most if most < least * padding_ratio else least
         self.block_bytes = self.page_bytes * self.layers_per_group
