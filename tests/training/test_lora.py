@@ -113,8 +113,8 @@ def test_ranks_and_products_as_they_are_written() -> None:
 
 
 def test_advice_about_adapters_is_counted_when_it_is_followed(run: Run) -> None:
-    """LoRA with dropout was measured of stablelm on bf16 weights alone."""
-    asked = ("train", "stablelm-2-1.6b", "--ctx", "64", "--recompute", "full")
+    """LoRA was measured of MPT on bf16 weights alone."""
+    asked = ("train", "mpt-7b", "--ctx", "64", "--recompute", "full")
     ran = run(*asked, "--lora", "8", "--weights", "nf4", "--lora-dropout", "0.1")
     assert "the step is supported without --weights" in ran.err_line
     assert run(*asked, "--lora", "8", "--lora-dropout", "0.1").code == 0
