@@ -38,8 +38,7 @@ INSTEAD = {
     "train --deepspeed": "--zero 1, --zero 2 or --zero 3, with --on 8xh100",
     "train --freeze": "--lora 16 trains adapters next to frozen weights",
     "train --amp --autocast": "--weights fp32 trains with autocast in --dtype",
-    "train --lora-target-modules --target-modules --lora-target --modules": "modules follow the rank: --lora"
-    " 16:q_proj,v_proj",
+    f"train {' '.join(spellings.MODULES)}": "modules follow the rank: --lora 16:q_proj,v_proj",
     "train --flash-attention --flash-attn --use-flash-attn": "--attention sdpa saves no attention scores",
     "train time --num-layers-per-virtual-pipeline-stage": "--pp-chunks N: N stages on each rank",
     "plan --comms --communication": "a layout that is given whole prints what it sends: --on 64xh100 --tp 8 --dp 8",

@@ -210,10 +210,11 @@ def _check_single(command: Command, given: Mapping[str, Any]) -> None:
                 hint = f"with {shell_option('train')}, {shell_option('total_tokens')} {value} prints its days"
             raise UsageError(f"{typed} exceeds every context", hint)
         takes = _command_for_lists(name)
+        if not _is_list(name, value) or takes in ("", command.name) or command.name == "compare":
+            continue
         from tfacct.base import ranges
 
-        one = number is not None and not ranges.is_ambiguous(value)
-        if one or not _is_list(name, value) or takes in ("", command.name) or command.name == "compare":
+        if number is not None and not ranges.is_ambiguous(value):
             continue
         listed = value if number is None else value.replace(",", ", ")
         if name == "ctx" and command.name == "flops" and any(map(_is_picture, given["output"] or ())):
