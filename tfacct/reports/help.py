@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 from tfacct.base import units
 from tfacct.loading.files import packaged
@@ -50,102 +52,12 @@ CONVENTIONS = {
 }
 
 
-TERMS = {
-    "mla": "Multi-head latent attention: the KV cache has one short latent per token in place of keys and values.",
-    "gqa": "Grouped-query attention: several query heads share one key/value head, so the KV cache is smaller.",
-    "mqa": "Multi-query attention: all query heads share one key/value head.",
-    "mha": "Multi-head attention: each query head has its own key/value head.",
-    "swa": "Sliding-window attention, window: a query attends to the last W tokens only; the cache has at most W.",
-    "moe": "Mixture of experts: a router sends each token to a few of the MLPs (experts) of a layer.",
-    "flop": "FLOP: one floating-point operation. FLOPs: their number, 2 per multiply-add; FLOPS or FLOP/s: a rate.",
-    "mac": "MAC: a multiply-add, which counts as 2 FLOPs.",
-    "6nd": "Rule of thumb: training takes 6 FLOPs per parameter and token (2 forward, 4 backward), without attention.",
-    "mfu": "Model FLOPs utilization: FLOPs that the tokens need, divided by the peak of the devices in the same time.",
-    "hfu": "Hardware FLOPs utilization: MFU that also counts recomputed FLOPs.",
-    "kv": "KV cache: keys and values of all earlier tokens, stored in every layer.",
-    "page": "Page, block of the cache: the unit in which an engine allocates the KV cache, such as 16 tokens.",
-    "ttft": "Time to first token: how long a server takes until a request's first new token.",
-    "tpot": "Time per output token: how long a server takes for each further token of a request.",
-    "throughput": "Throughput: tokens per second of all requests together.",
-    "latency": "Latency: how long a request, or one token of it, takes.",
-    "requests": "Concurrent requests, concurrency: those that a server generates tokens for at the same time.",
-    "prefill": "Prefill: the pass over all tokens of a prompt.",
-    "decode": "Decode: a step with one new token for each sequence.",
-    "chunked prefill": "Chunked prefill: a long prompt runs in several steps, which also decode other requests.",
-    "roofline": "Roofline, lower bound: the least time that peak FLOP/s and memory bandwidth allow.",
-    "estimate": "Estimate: a number from a fit to measured runs, marked with ≈. Counts are exact and have no mark.",
-    "interval": "Interval: a range around an estimate; the 80% interval covered about 80% of the measured runs.",
-    "error": "Measured error: how far estimates are from measured runs.",
-    "lora": "Low-rank adaptation: only small matrices next to the frozen weights are trained.",
-    "qlora": "QLoRA: LoRA next to frozen weights in 4 bits (nf4).",
-    "activations": "Saved activations, activations saved for backward: tensors of the forward pass that the backward"
-    " pass reads.",
-    "optimizer": "Optimizer state: what the optimizer stores for each trained parameter; AdamW stores two numbers.",
-    "bytes per parameter": "Bytes per parameter: weights + gradients + optimizer state of AdamW. All in bf16:"
-    " 2 + 2 + 4 = 8. In fp32, or autocast over fp32 weights: 4 + 4 + 8 = 16. In bf16 with fp32 master weights, which"
-    " take 4: 2 + 2 + 8 + 4 = 16.",
-    "temporary": "Temporary memory, temporaries: tensors that exist only while one operation runs.",
-    "gathered": "Gathered parameters: full weights of a layer, which FSDP collects from all ranks before the layer"
-    " runs.",
-    "phase": "Phase: a part of a training step, such as the loss or the backward pass of a layer.",
-    "peak": "Peak memory: the largest memory of any phase of a training step.",
-    "accumulate": "Gradient accumulation: the gradients of several micro-batches are added up before one optimizer"
-    " step.",
-    "micro-batch": "Micro-batch: the sequences that a device runs at once.",
-    "global batch": "Global batch, global batch size: the sequences of an optimizer step on all devices.",
-    "recompute": "Activation checkpointing, gradient checkpointing, recomputation: the backward pass runs parts of the"
-    " forward pass again, so that fewer activations are saved.",
-    "amp": "Mixed precision, autocast: weights in fp32, matmuls in bf16 or fp16.",
-    "offload": "Offload, optimizer offload, activation offload: tensors are stored in the memory of the CPU.",
-    "fsdp": "Fully sharded data parallelism: each rank stores a share of the weights, gradients and optimizer state.",
-    "zero": "ZeRO: data-parallel ranks shard the optimizer state (stage 1), also gradients (2), also weights (3).",
-    "tp": "Tensor parallelism: each rank stores a part of the weight matrices of every layer.",
-    "pp": "Pipeline parallelism: each rank has some of the layers.",
-    "dp": "Data parallelism: each rank has all weights, and its own sequences.",
-    "ep": "Expert parallelism: each rank stores some of the experts.",
-    "cp": "Context parallelism: each rank has a part of every sequence.",
-    "sp": "Sequence parallelism: with tensor parallelism, each rank has a part of the tokens in norms and dropout.",
-    "bubble": "Bubble: the time in which stages of a pipeline wait.",
-    "rank": "Rank: one process of a parallel run, on one device.",
-    "device": "Device: a GPU or another accelerator; `tfacct devices` lists them.",
-    "node": "Node: one machine, with fast links between its devices.",
-    "all-reduce": "All-reduce: each rank gets the sum of the tensors of all ranks.",
-    "all-gather": "All-gather: each rank gets the shards of all ranks.",
-    "reduce-scatter": "Reduce-scatter: each rank gets one shard of the sum of the tensors of all ranks.",
-    "all-to-all": "All-to-all: each rank sends another part to each rank, such as tokens to their experts.",
-    "p2p": "Send/recv: one rank sends a tensor to another, as the stages of a pipeline do.",
-    "matmul": "Matmul, matrix product: m × k by k × n takes 2·m·k·n FLOPs.",
-    "layer": "Layer: attention and an MLP, with their norms.",
-    "mlp": "MLP, feed-forward: the sublayer after attention, matmuls with an activation between them.",
-    "embedding": "Embedding: a vector for each token of the vocabulary. A look-up, no matmul.",
-    "position": "Position embedding, learned position embedding: a vector for each position, added to the embedding.",
-    "rope": "Rotary embedding, rotary dimensions: queries and keys are rotated by their position. No parameters.",
-    "scores": "Attention scores: the products of each query with each key, T × S for each head.",
-    "values": "Attention-weighted values: the sums of values, weighted by the softmax of the attention scores.",
-    "residual": "Residual stream: the vector of each token, to which every sublayer adds its result.",
-    "heads": "Query heads: each has its own attention scores. Key/value heads may be fewer (GQA, MQA).",
-    "head size": "Head size, head_dim: the size of the vectors of a query and a key in one head.",
-    "expert": "Expert: one of several MLPs of a layer. A token uses few of them.",
-    "router": "Router, gate: the matmul that scores the experts for each token.",
-    "shared expert": "Shared expert: an expert that every token uses.",
-    "top-k": "Top-k: the number of experts that a token uses; in most configs num_experts_per_tok.",
-    "encoder": "Image encoder, vision tower: the transformer that reads the images.",
-    "projector": "Projector: the layers between an image encoder and the text model.",
-    "quantization": "Quantized weights: weights in 8 bits or fewer, with scales.",
-    "scales": "Scales: the factors of quantized weights, one for each group.",
-    "zero points": "Zero points: the offsets of quantized weights, one for each group.",
-    "group size": "Group size: the number of quantized weights that share a scale.",
-    "published": "Published as, as published: the dtype of the published files; `tfacct help counting` has the default"
-    " of --dtype.",
-    "axis": "Axis, dimension: a letter of an einsum spec, such as T for new tokens; `tfacct help axes` lists them.",
-    "einsum": "Einsum spec: the axes of a matmul, such as `B T D, D F -> B T F`. FLOPs: 2 × the product of its axes.",
-    "reference": "Reference model: the model in PyTorch that `tfacct verify` compares the counts with.",
-    "cross-check": "Cross-check: a count by other code, such as fvcore or transformers, which must be equal.",
-    "proof": "Proof by symbolic shapes: `tfacct verify --prove` compares two counts in symbols, for all sizes.",
-    "unsupported": "Unsupported: an error names what is not supported; `tfacct help support` lists it.",
-    "not included": "Not included: `tfacct help counting` lists what answers leave out.",
-}
-"""Terms that `help` explains, and short forms of them: names of the term, then what it means."""
+@cache
+def terms() -> Mapping[str, str]:
+    """Terms of the field, and what they mean."""
+    return tomllib.loads(Path(__file__).with_name("terms.toml").read_text(encoding="utf-8"))
+
+
 MOST_SECTIONS = 6
 """Sections of the documentation that a search shows."""
 
@@ -243,8 +155,8 @@ def meaning(words: str, option: str = "") -> str:
     from tfacct.accounts.metrics import ALIASES, METRICS, STEP_METRICS
     from tfacct.reports.schema import meanings
 
-    terms = {_folded(name): text for word, text in TERMS.items() for name in (word, *_names(text))}
-    if (term := terms.get(_folded(words))) is not None:
+    named = {_folded(name): text for word, text in terms().items() for name in (word, *_names(text))}
+    if (term := named.get(_folded(words))) is not None:
         return term
     if words in ALIASES:
         return f"{words}: another name of the metric {ALIASES[words]}."
@@ -255,7 +167,7 @@ def meaning(words: str, option: str = "") -> str:
 def glossary() -> Report:
     """The terms, in alphabetical order."""
     rows = sorted(
-        ((_names(text)[0], text.partition(": ")[2]) for text in TERMS.values()), key=lambda row: row[0].lower()
+        ((_names(text)[0], text.partition(": ")[2]) for text in terms().values()), key=lambda row: row[0].lower()
     )
     columns = (Column("topic", "term"), Column("meaning", "meaning"))
     return table("conventions", "Terms", columns, rows, notes=("`tfacct help TERM` lists the pages that use one.",))
