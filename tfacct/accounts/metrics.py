@@ -296,7 +296,7 @@ def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:
     known = [*whole, *(f"{word}.{of}" for word in ("share", "flops") for of in there)]
     every = f"metrics: {', '.join(whole)}, flops.NAME, share.NAME; times are in `serve` and `time`"
     meant = f"did you mean {MEANT[name]}?" if name in MEANT else nearest(name, known)
-    raise NotFoundError(f"unknown metric {name!r}", meant or every)
+    raise NotFoundError(f"unknown metric {name!r}", f"{meant} `tfacct help metrics` lists all" if meant else every)
 
 
 def _flops_of(name: str) -> Metric:

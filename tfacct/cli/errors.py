@@ -63,7 +63,6 @@ INSTEAD = {
     "memory --bits": "--dtype int4 and --dtype int8 store the weights in 4 and 8 bits",
     "train --method": "--lora 16 and --qlora train adapters; without them, all weights are trained",
     "train --strategy": "--fsdp N, --dp N or --zero STAGE; with --on 8xh100 the default is FSDP over all",
-    "memory --requests": "--batch N counts the memory of N concurrent requests",
     "budget --steps": "--tokens N is steps × batch × context",
     "train --steps": "`tfacct budget MODEL --tokens N --on DEVICE` gives the days: N is steps × batch × context",
     "train mfu plan --days": "`tfacct budget MODEL --tokens N --on DEVICE` gives the days",
@@ -134,6 +133,8 @@ def _choice(command: str, option: str, message: str) -> str:
     value, *others = re.findall(r"'([^']+)'", message) or [""]
     if "part" in others and value in ("attention", "attn", "mlp"):
         return f"--by part has rows for {value}"
+    if "line" in others and value == "layer" and "layer" not in others:
+        return "a tensor that all layers have is one row; times counts the layers"
     if "line" in others and value == "tensor":
         return "--by line has a row for each tensor"
     return nearest(value, others) or f"`{command} --help-all` describes {option}"

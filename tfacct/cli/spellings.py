@@ -32,6 +32,7 @@ OF_COMMANDS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("chunked-prefill-size", "ubatch-size"), "max-num-batched-tokens"),
     },
     "serve": {"in": "prompt", "out": "new"},
+    **dict.fromkeys(("memory", "solve"), dict.fromkeys(("requests", "users", "concurrent", "max-num-seqs"), "batch")),
     "mfu": dict.fromkeys(("global-batch-size", "global-batch"), "batch"),
 }
 """Short form of an option of a command → its name."""
@@ -226,17 +227,21 @@ def _lora_modules(words: list[str]) -> list[str]:
     return [rank if place == ranks[0] else word for place, word in enumerate(words) if place not in (at, at + 1)]
 
 
-def _is_mixed(words: list[str]) -> bool:
-    """True for a training step in which trainers' --bf16, --fp16 and --mixed-precision mean autocast over fp32 weights:
-    one without adapters and without a format of its weights."""
+def _mixed(words: list[str]) -> list[str]:
+    """What --bf16, --fp16 and --mixed-precision of trainers mean for a training step without adapters and without a
+    format of its weights: autocast over fp32 weights, or master weights as in Megatron-LM and DeepSpeed if tensor,
+    pipeline or data parallelism is given. Empty for others."""
     trains, others = words[:1] == ["train"] or "--train" in words, ("lora", "qlora", "weights", "master-weights")
-    return trains and not any(_is(word, one) for word in words for one in others)
+    if not trains or any(_is(word, one) for word in words for one in others):
+        return []
+    sharded = any(_is(word, axis) for word in words for axis in ("tp", "pp", "dp", "zero", "ep", "cp"))
+    return ["--master-weights" if sharded else "--weights", "fp32", "--dtype"]
 
 
 def _with_values(words: list[str]) -> list[str]:
     """Options with an optional value, with the value: `--recompute` is full, `--qlora 32` has rank 32."""
     found: list[str] = []
-    mixed = _is_mixed(words)
+    mixed = _mixed(words)
     for at, word in enumerate(words):
         after = words[at + 1] if at + 1 < len(words) else ""
         found.append(_optimizers(word, words[at - 1]) if at and _is(words[at - 1], "optimizer") else word)
@@ -266,9 +271,9 @@ def _with_values(words: list[str]) -> list[str]:
         elif word == "--lora" and (not after or after.startswith("-")):
             found.append("16")
         elif mixed and word in ("--fp16", "--bf16"):
-            found[-1:] = ["--weights", "fp32", "--dtype", word[2:]]
+            found[-1:] = [*mixed, word[2:]]
         elif mixed and word == "--mixed-precision" and after in ("fp16", "bf16"):
-            found[-1:] = ["--weights", "fp32", "--dtype"]
+            found[-1:] = mixed
         elif word[:2] == "--" and word[2:] in FLAGS:
             found[-1:] = ["--dtype", FLAGS[word[2:]]]
         elif after == "nf4" and _is(word, "dtype") and words[0] != "serve" and any(_is(one, "lora") for one in words):

@@ -197,7 +197,9 @@ def _check_names(
             meant = meant_field(name, family.model_fields)
             counted = known - (IGNORED_FIELDS | MTP_FIELDS | {*family.ignored_fields}).difference(family.model_fields)
             near = f"did you mean {meant}?" if meant else not common_words(name) and nearest(name, sorted(counted))
-            hint = near or _alike_with(name, given, changes) or f"fields that count: {', '.join(family.counted())}"
+            own = "" if model_type == CUSTOM else "`tfacct help your-model` describes other layers; "
+            fields = f"{own}fields that count: {', '.join(family.counted())}"
+            hint = near or _alike_with(name, given, changes) or fields
             where = "a custom model" if model_type == CUSTOM else model_type
             raise NotFoundError(f"no field {name!r} in {where}", hint)
 

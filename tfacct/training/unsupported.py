@@ -103,7 +103,11 @@ LAYOUTS = (
     together("lora bare_layers", "LoRA in a parallel layout where some layers have no adapter", "leave {lora} out"),
     together("lora nf4", "QLoRA in a parallel layout", "use one device, or {lora} without {weights_dtype=nf4}"),
     together("lora narrow", "LoRA with a vocabulary below twice the hidden size on a rank", "use a smaller {tp}"),
-    together("autocast", "autocast in a parallel layout without {fsdp}", "leave {weights_dtype} out"),
+    together(
+        "autocast",
+        "autocast in a parallel layout without {fsdp}",
+        "{master_weights} fp32, as in Megatron-LM and DeepSpeed",
+    ),
     together("packing computes", "{packing=True} with axes other than {fsdp} and {dp}", "leave {packing} out"),
     together("offload_activations pp", "{offload=activations} with {pp}", "leave one of them out"),
     together("eager cp", "{attention=eager} with {cp}", "use {attention=sdpa}"),
