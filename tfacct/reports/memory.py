@@ -883,7 +883,7 @@ def _cache_answer(counted: Sequence[ModelMemory], facts: Sequence[dict[str, Any]
     one, fact = counted[0], facts[0]
     if len(facts) > 1:
         keys = {one.work.context for one in counted}
-        where = f" at context {min(keys):,}" if len(keys) == 1 else ""
+        where = f" at context {min(keys):,}" if len(keys) == 1 else ", each at its longest context"
         sizes = (fact["kv_cache_bytes"] for fact in facts)
         return f"{build.from_to([one.model for one in counted], sizes, units.binary).removesuffix('.')}{where}."
     work, size = one.work, units.binary(fact["kv_cache_bytes"])
