@@ -110,16 +110,12 @@ def _pairs(
 
 def _side(model: "LoadedModel", options: Mapping[str, Any], devices: "MemoryLimit | None") -> "Side":
     """A model at a workload. `devices`: those that share its training step."""
+    from tfacct.parallel.mesh import mesh_on
     from tfacct.reports.compare import Side
 
     given = {name: value for name, value in options.items() if value is not None}
     logits = given.get("logits", "all")
-    terms, mesh = opt.counting(given), opt.mesh(given)
-    if devices is not None and devices.count > 1:
-        from tfacct.parallel.mesh import mesh_on
-
-        mesh = mesh_on(devices, mesh, training=True)
-    terms = replace(terms, mesh=mesh)
+    terms = replace(opt.counting(given), mesh=mesh_on(devices, opt.mesh(given), training=True))
     if terms.trained:
         terms.recipe.checked()
     return Side(model, opt.request(given, logits=logits), terms)

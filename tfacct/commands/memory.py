@@ -55,7 +55,7 @@ def memory(
     if engine is not None:
         given: Any = {"dtype": dtype, "kv_dtype": kv_dtype, **opt.among(opt.Usable, options)}
         budget = _pool(models, budget, mesh, engine, request.ctx, **given)
-    if budget is not None and (budget.count > 1 or mesh is not None):
+    if budget is not None:
         from tfacct.parallel.shard_model import on_devices
 
         models, mesh = on_devices(models, budget, mesh if engine is None else None)

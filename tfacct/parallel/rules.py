@@ -54,7 +54,7 @@ def collectives(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, **how: Unpack[C
     check(ledger, mesh, at)
     at = mesh.rank_axes(at)
     found: list[Collective] = []
-    lookups = mesh.tp > 1 and _of_source(ledger)
+    lookups = _of_source(ledger)
     for group in ledger.groups if mesh.ranks > 1 else ():
         every = [*of_context(group, mesh, at, bits, train)] if mesh.sequence_shards > 1 else []
         if mesh.tp > 1:
