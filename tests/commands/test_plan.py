@@ -78,7 +78,9 @@ def test_whole_experts_among_ranks_of_fsdp_among_copies_and_in_stages(name: str,
     """Each rank has an equal number of the 8 or 128 experts; groups of tp stay whole."""
     model = tfacct.load(name)
     found = model.plan(on="8x80GB", train=True, ctx="2k", batch=8, recompute=again)
-    rows = [row for row in (*found.layouts, *found.larger) if row["ep"] > 1]
+    rows = [*found.layouts, *found.larger]
+    assert len({row["command"] for row in rows}) == len(rows)
+    rows = [row for row in rows if row["ep"] > 1]
     assert {(row["tp"], row["fsdp"], row["ep"]) for row in rows if row["fsdp"] > 1} == {
         *((1, 8, ep) for ep in (2, 4, 8)), *((2, 4, ep) for ep in (2, 4, 8)), *((4, 2, ep) for ep in (4, 8)),
     }  # fmt: skip
