@@ -14,8 +14,8 @@ class LazySequence(Sequence[T]):
     """A sequence of known length. Reading an entry computes it and all entries before it, once.
 
     >>> squares = LazySequence(3, lambda: (n * n for n in range(3)))
-    >>> len(squares), squares[1], squares[:2], squares[-1], list(squares)
-    (3, 1, [0, 1], 4, [0, 1, 4])
+    >>> len(squares), squares[1], squares[:2], squares[3:], squares[-1], list(squares)
+    (3, 1, [0, 1], [], 4, [0, 1, 4])
     """
 
     def __init__(self, count: int, work: Callable[[], Iterable[T]]) -> None:

@@ -126,7 +126,7 @@ def _orthogonalization(tensors: Sequence[TorchParameter], width: int, copies: in
     """torch's Muon: an update, and in bf16 two iterates and two matmuls of the matrix with its transpose (shorter
     side)."""
     each = ((width + 4) * tensor.elements + 4 * min(tensor.shape) ** 2 for tensor in tensors if tensor.hidden_matrix)
-    most = max(each, default=0)
+    most = max(each)
     return StepMemory(most, most)
 
 

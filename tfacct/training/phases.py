@@ -190,7 +190,7 @@ class MemoryTimeline:
         inside = [_inside(step, group, made) for group, made in zip(graph.groups, gradients, strict=True)]
         self.places = [*_places(inside[: len(graph.encoder_layers)], encoder=True)]
         self.places += _places(inside[len(graph.encoder_layers) :], encoder=False)
-        self.last = max((nth for nth, place in enumerate(self.places) if place.number is not None), default=-1)
+        self.last = max(nth for nth, place in enumerate(self.places) if place.number is not None)
         saved = [place.inside.saved for place in self.places]
         layers = () if step.shards is None else zip(graph.groups, step.shards.layers, strict=True)
         self.shards_in = {id(group): shard for group, shard in layers}
