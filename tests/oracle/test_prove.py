@@ -232,7 +232,9 @@ def test_parts_declare_possible_sizes() -> None:
     assert (sizes.values("A"), sizes.values("E")) == ([1, 2], [2, 3])
     assert {"E": 1, "A": 1}.items() <= sizes.edges()[-1].sizes.items()
     gpt2 = tiny("gpt2").architecture
-    assert Sizes(gpt2, in_symbols(gpt2, cached=True)).conditions() == []  # no rotary embedding: heads of any size
+    sizes = Sizes(gpt2, in_symbols(gpt2, cached=True))
+    assert sizes.conditions() == []  # no rotary embedding: heads of any size
+    assert [edge.sizes for edge in sizes.edges()].count({"T": 1}) == 1
     laguna = tiny("laguna").architecture  # its kinds of layers rotate unequal shares
     sizes = Sizes(laguna, in_symbols(laguna, cached=True))
     assert sizes.rests == {"H": ("Hrfull", "Hrwin")} and "H at least Hrfull + Hrwin + 2" in sizes.conditions()
