@@ -76,7 +76,7 @@ def body(report: Report, heading: str, digits: bool = False) -> Iterator[str]:
     if report.answer:
         yield f'<p class="answer"><strong>{_text(report.answer)}</strong></p>'
     if report.derivation is None:
-        yield from _table(report, digits)
+        yield from _table(report.labelled(digits), digits)
     else:
         from tfacct.output import derivation
 

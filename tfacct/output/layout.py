@@ -238,7 +238,7 @@ def lines(
     yield Line()
     hidden: list[Column] = []
     if report.derivation is None:
-        table = Table(report, digits, spelled, limit)
+        table = Table(report.labelled(digits), digits, spelled, limit)
         parts, hidden = table.parts(width)
         for part in parts if table.rows else ():
             yield from table.lines(part)

@@ -7,7 +7,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -341,13 +341,22 @@ class Report:
         writer.writerows([_written(cell) for cell in row.values()] for row in self.rows)
         return stream.getvalue()
 
+    def labelled(self, digits: bool) -> Report:
+        """The report; with every digit, columns in a unit are labelled as the bytes that they have."""
+        unit = next((column.unit for column in self.columns if column.unit), "")
+        if not digits or not unit:
+            return self
+        return replace(
+            self, columns=tuple(one._replace(label=one.label.replace(unit, "bytes")) for one in self.columns)
+        )
+
     def to_markdown(self, digits: bool = False) -> str:
         """The table, its totals in bold, and the notes; or the derivation as a document."""
         if self.derivation is not None:
             from tfacct.output import derivation
 
             return derivation.markdown(self.derivation, self.title, self.answer, self.shown_notes)
-        columns = self.written_columns
+        columns = self.labelled(digits).written_columns
         out = [f"**{markdown(self.title)}**", "", *([markdown(self.answer), ""] if self.answer else [])]
         out.append(f"| {' | '.join(markdown(column.label) for column in columns)} |")
         out.append(f"|{'|'.join('---' if column.kind in LEFT else '---:' for column in columns)}|")
@@ -365,7 +374,7 @@ class Report:
             from tfacct.output import derivation
 
             return derivation.latex(self.derivation, self.title)
-        columns, (cells, totals) = self.written_columns, (self.cells, self.total_rows)
+        columns, (cells, totals) = self.labelled(digits).written_columns, (self.cells, self.total_rows)
         about = [self.title, self.answer, r"needs \usepackage{booktabs}", *self.shown_notes]
 
         def line(texts: Iterable[str]) -> str:
