@@ -745,13 +745,13 @@ def _changed_defaults(old: LoadedModel, new: LoadedModel) -> list[str]:
 
 def _untrained(sides: Sequence[Side], works: Sequence[Workload]) -> list[str]:
     """Models whose training step is not counted, with the reasons. Raises UsageError if a recipe was given."""
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, dict[str, None]] = {}
     for side, work in zip(sides, works, strict=True) if sides[0].terms.train else ():
         refused = side.terms.untrained(side.model, work)
         if refused is not None and side.terms.trained:
             raise UsageError(f"{side.model.name}: {refused[0]}", refused[1])
         if refused is not None:
-            reasons.setdefault(refused[0], []).append(side.model.name)
+            reasons.setdefault(refused[0], {})[side.model.name] = None
     return [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
