@@ -102,8 +102,10 @@ def usual_pool(limit: MemoryLimit, model: LoadedModel, dtype: str | None, kv_dty
         found = pool_limit(limit, served)
     except TfacctError:
         return None
+    if found is not None:
+        return found
     use = served.launch(limit.count, limit.device).utilization
-    return found or replace(limit, use=use, reserve=limit.memory, engine=served.version)
+    return replace(limit, use=use, reserve=limit.memory, engine=served.version)
 
 
 def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:

@@ -527,10 +527,9 @@ def _more_microbatches(one: Plan, of: Candidate) -> dict[str, str] | None:
     idle, many = _bubble(one, of), 8 * (of.mesh.pp - 1)
     if idle is None or idle < 1:
         return None
-    batch = one.work.batch * -(-many // _micro_batches(one, of)[1])
-    then = bubble(of.mesh, batch // one.work.batch * _micro_batches(one, of)[1])
-    shown = {"now": units.percent(idle), "then": "" if then is None else units.percent(then)}
-    return {**shown, "batch": option("batch", batch)}
+    times = -(-many // _micro_batches(one, of)[1])
+    shown = {"now": units.percent(idle), "then": units.percent(idle / times)}
+    return {**shown, "batch": option("batch", times * one.work.batch)}
 
 
 def _row(one: Plan, of: Candidate) -> Row:
