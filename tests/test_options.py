@@ -14,8 +14,8 @@ from tfacct.base import units
 from tfacct.base.spelling import SPELLINGS, shell_option
 from tfacct.cli import spellings
 from tfacct.cli.help_pages import SCREEN
+from tfacct.cli.parameters import parameters_of
 from tfacct.cli.root import built, command_of
-from tfacct.cli.run import parameters_of
 from tfacct.commands import FORMER, NAMES
 from tfacct.commands.help import TOPICS
 from tfacct.loading import presets

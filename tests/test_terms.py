@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfacct.base.spelling import SPELLINGS
-from tfacct.cli.run import parameters_of
+from tfacct.cli.parameters import parameters_of
 from tfacct.commands import FORMER, NAMES
 from tfacct.options import of
 

@@ -15,8 +15,8 @@ from tests.helpers.cli import Ran, Run, cpu_limit
 from tfacct import families
 from tfacct.accounts.metrics import METRICS
 from tfacct.cli import complete
+from tfacct.cli.parameters import parameters_of
 from tfacct.cli.root import Commands, command_of
-from tfacct.cli.run import parameters_of
 from tfacct.loading import presets
 from tfacct.options import of, plain
 

@@ -12,7 +12,7 @@ from tfacct.api.method import check_choice, checked, method, signed
 from tfacct.api.model_base import ModelBase, Source, loaded
 from tfacct.api.page import Page
 from tfacct.api.utilization import Rated
-from tfacct.base.errors import NotFoundError, TfacctError, UsageError, nearest
+from tfacct.base.errors import NotFoundError, TfacctError, UsageError, exclusive, nearest
 from tfacct.commands import budget as _budget
 from tfacct.commands import compare as _compare
 from tfacct.commands import engine as _engine
@@ -129,7 +129,7 @@ class Model(Rated):
         layout as in `plan` (two or four ranks by default). Raises TfacctError.
         """
         if train and shard:
-            raise UsageError("train=True does not work with shard=True", "leave one of the two out")
+            raise exclusive("train=True", "shard=True")
         function: Any = _verify.verify_train if train else _verify.verify_ranks if shard else _verify.verify
         given = checked(Model.verify, options, VerifyOptions.__annotations__)
         for name in given.keys() - options_of(function).keys():

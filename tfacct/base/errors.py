@@ -74,6 +74,11 @@ class MissingExtraError(TfacctError):
         super().__init__(message, ", and ".join([*how, *([f"pip install {others}"] if others else [])]) or None)
 
 
+def exclusive(one: str, other: str) -> UsageError:
+    """The error for two options that do not work together."""
+    return UsageError(f"{one} does not work with {other}", "leave one of the two out")
+
+
 def printable(text: str) -> str:
     """Text with control characters replaced, so that a name cannot change the terminal."""
     return text if text.isprintable() else "".join(char if char.isprintable() else "�" for char in text)

@@ -18,7 +18,7 @@ from tfacct.base.errors import TfacctError, UsageError, nearest
 from tfacct.base.pydantic_messages import describe_error
 from tfacct.base.spelling import shell_option
 from tfacct.cli import spellings
-from tfacct.cli.run import parameters_of
+from tfacct.cli.parameters import parameters_of
 from tfacct.commands import FORMER, NAMES
 from tfacct.commands.command import Command, command_of
 from tfacct.output import signs

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from inspect import Parameter
 from shutil import get_terminal_size
 
-from tfacct.cli import run
+from tfacct.cli.parameters import parameters_of
 from tfacct.commands import PANELS
 from tfacct.commands.command import Command
 from tfacct.options import of, typed
@@ -37,7 +37,7 @@ def overview(commands: Mapping[str, Command]) -> str:
 
 def short(command: Command) -> str:
     """The short help of a command: its own options, names of the shared options, examples."""
-    parameters = run.parameters_of(command)
+    parameters = parameters_of(command)
     own = [name for name, one in parameters.items() if not of(one.annotation).group and not _hidden(one)]
     metavars = {name: typed(name, one.annotation) for name, one in parameters.items()}
     arguments = " ".join(metavars[name] for name in own if of(parameters[name].annotation).argument)
@@ -61,7 +61,7 @@ def short(command: Command) -> str:
 
 def full(command: Command) -> str:
     """The full help of a command: every option, by group."""
-    parameters = run.parameters_of(command)
+    parameters = parameters_of(command)
     metavars = {name: typed(name, one.annotation) for name, one in parameters.items()}
     lines, before = [command.summary, ""], ""
     for name, one in parameters.items():

@@ -14,6 +14,7 @@ from tfacct.base.spelling import shell_option
 from tfacct.base.version import __version__
 from tfacct.cli import complete, help_pages, run, spellings
 from tfacct.cli.errors import closed_pipe_ends
+from tfacct.cli.parameters import SHORT, parameters_of
 from tfacct.commands import NAMES
 from tfacct.commands.command import command_of
 
@@ -91,7 +92,7 @@ def built(name: str) -> Any:
             raise typer.Exit
 
     every = Annotated[bool, typer.Option("--help-all", help="Show every option.", callback=show_all, is_eager=True)]
-    parameters = [_typed(one) for one in run.parameters_of(command).values()]
+    parameters = [_typed(one) for one in parameters_of(command).values()]
     parameters.append(Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=every))
     parameters.sort(key=lambda one: not _is_argument(one))
     answer.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -123,7 +124,7 @@ def _typed(parameter: Parameter) -> Parameter:
         declared: Any = typer.Argument(metavar=about.metavar, help=about.help, autocompletion=completion)
     else:
         declared = typer.Option(
-            *run.SHORT.get(parameter.name, ()),
+            *SHORT.get(parameter.name, ()),
             shell_option(parameter.name),
             metavar=about.metavar,
             help=about.help,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from tfacct import options as opt
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import UsageError, exclusive
 from tfacct.base.spelling import option
 from tfacct.commands.command import Command, Found, Variant
 from tfacct.options import Option
@@ -89,7 +89,7 @@ def plan(
     if recipe and not train:
         raise UsageError(f"{option(next(iter(recipe)))} needs {option('train', True)}")
     if train and kv_dtype is not None:
-        raise UsageError(f"{option('train', True)} does not work with {option('kv_dtype')}", "leave one of the two out")
+        raise exclusive(option("train", True), option("kv_dtype"))
     size = _batch(batch, global_batch_size)
     budget = opt.budget(options, training=train)
     if budget is None:

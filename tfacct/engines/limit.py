@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from tfacct.base import units
-from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.errors import TfacctError, UsageError, exclusive
 from tfacct.base.spelling import option
 from tfacct.engines import sglang, vllm
 from tfacct.engines.advice import more_cards, suggestion
@@ -64,7 +64,7 @@ def check_options(engine: str, reserve: int | str | None, ep: int = 1) -> None:
     """Raise UsageError for options that an engine's pool does not go with."""
     if reserve is not None or ep > 1:
         other = option("reserve") if ep == 1 else option("ep")
-        raise UsageError(f"{option('engine', engine)} does not work with {other}", "leave one of the two out")
+        raise exclusive(option("engine", engine), other)
 
 
 def with_engine(limit: MemoryLimit, served: Served) -> MemoryLimit:
