@@ -24,7 +24,9 @@ def test_attention_is_timed_at_the_sizes_that_it_is_read_at() -> None:
         with flop_counter.FlopCounterMode(display=False) as counter:
             case.train()
         pairs = {"heads": case.size**2, "token": case.size}.get(case.kind.rpartition("_")[2], 0)
-        assert counter.get_total_flops() == 3 * 4 * (4 if case.size > 256 and "heads" in case.kind else 8) * pairs * 64
+        heads = 4 if case.size > 256 and "heads" in case.kind else 8
+        assert counter.get_total_flops() == 3 * 4 * heads * pairs * 64
+        assert case.heads == (heads if pairs else 1)  # seconds are those of one
 
 
 def test_the_peak_of_a_process_is_the_systems() -> None:
@@ -43,8 +45,9 @@ def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     }
     for name, value in small.items():
         monkeypatch.setattr(calibrating, name, value)
-    monkeypatch.setattr(calibrated, "LLAMA", {**calibrated.SMALL, "num_hidden_layers": 2})
-    monkeypatch.setattr(calibrated, "GPT2", {**calibrated.GPT2, "n_embd": 64, "n_layer": 1, "vocab_size": 64})
+    configs = calibrated.CONFIGS
+    monkeypatch.setitem(configs, "llama", {**configs["small"], "num_hidden_layers": 2})
+    monkeypatch.setitem(configs, "gpt2", {**configs["gpt2"], "n_embd": 64, "n_layer": 1, "vocab_size": 64})
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     devices.paths.cache_clear()
     ran = run("devices", "--calibrate")

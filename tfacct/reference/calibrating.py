@@ -45,13 +45,15 @@ LEAST = 1e-3
 
 @dataclass
 class Case:
-    """One kind of work at one size: its forward pass, and the forward and backward pass."""
+    """One kind of work at one size: its forward pass, and the forward and backward pass. `seconds`: of one of the
+    `heads` that run at once."""
 
     kind: str
     size: int
     forward: Callable[[], object] | None
     train: Callable[[], object] | None
     shape: tuple[int, int, bool] = (0, 0, False)
+    heads: int = 1
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -109,7 +111,7 @@ def sweep(
                 seconds = seconds_of(partial(_repeat, run, loops[key]), on)
                 spent[key] = spent.get(key, 0.0) + seconds
                 if seconds > 0:  # a coarse clock may not have moved
-                    case.seconds[name] = min(case.seconds.get(name, seconds), seconds / loops[key])
+                    case.seconds[name] = min(case.seconds.get(name, seconds), seconds / loops[key] / case.heads)
     return cases
 
 
@@ -159,7 +161,9 @@ def _product(weights: Sequence[Tensor], m: int, shape: tuple[int, int, bool]) ->
     return Case("product", m, forward, train, shape)
 
 
-def _both(kind: str, size: int, run: Callable[..., Tensor | tuple[Tensor, ...]], given: Sequence[Tensor]) -> Case:
+def _both(
+    kind: str, size: int, run: Callable[..., Tensor | tuple[Tensor, ...]], given: Sequence[Tensor], heads: int = 1
+) -> Case:
     learned = [one.requires_grad_() for one in given]
 
     def results() -> tuple[Tensor, ...]:
@@ -178,7 +182,7 @@ def _both(kind: str, size: int, run: Callable[..., Tensor | tuple[Tensor, ...]],
         for one in learned:
             one.grad = None
 
-    return Case(kind, size, forward, train)
+    return Case(kind, size, forward, train, heads=heads)
 
 
 def _attention(on: torch.device, of: torch.dtype) -> list[Case]:
@@ -195,12 +199,11 @@ def _attention(on: torch.device, of: torch.dtype) -> list[Case]:
             heads = HEADS if tokens <= TOKENS[2] else GROUP
             cached = made(1, heads // group, tokens, SIZE)
             given = (made(1, heads, tokens, SIZE), cached, made(1, heads, tokens, tokens), cached.clone())
-            case = _both(f"{kind}_heads", tokens, run, given)
-            cases.append(case)
+            cases.append(_both(f"{kind}_heads", tokens, run, given, heads))
         for keys in KEYS:
             cached = made(1, HEADS // group, keys, SIZE)
             given = (made(1, HEADS, 1, SIZE), cached, made(1, HEADS, 1, keys), cached.clone())
-            cases.append(_both(f"{kind}_token", keys, run, given))
+            cases.append(_both(f"{kind}_token", keys, run, given, HEADS))
     softmax = Softmax(SIZE**-0.5)
     for tokens in TOKENS:
         heads = HEADS if tokens <= TOKENS[2] else GROUP

@@ -7,10 +7,12 @@ shares them.
 
 from __future__ import annotations
 
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfacct.base import units
@@ -37,26 +39,15 @@ HEAD = 64
 """Size of the heads that were swept."""
 CACHE = 4 * 2**20
 """Bytes of weights up to which they are taken to stay in a cache from step to step."""
-LLAMA: Mapping[str, Any] = {
-    **{"model_type": "llama", "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8},
-    **{"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 16_384, "max_position_embeddings": 2048},
-}
-GPT2: Mapping[str, Any] = {
-    **{"model_type": "gpt2", "n_embd": 512, "n_layer": 8, "n_head": 8, "vocab_size": 16_384, "n_positions": 1024}
-}
-SMALL: Mapping[str, Any] = {
-    **LLAMA,
-    **dict.fromkeys(("hidden_size", "intermediate_size", "vocab_size"), 64),
-    **dict.fromkeys(("num_attention_heads", "num_key_value_heads"), 1),
-}
-"""A model that takes little but the calls of its modules."""
+CONFIGS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+"""Models whose whole passes are timed: two that a sweep is checked against, and one of little but module calls."""
 ONE = Workload(1, 1)
 PASSES: Mapping[str, tuple[Workload, bool]] = {
     "forward": (Workload(96, 96), False),
     "decode": (Workload(160, 1, 2), False),
     "train": (Workload(48, 48), True),
 }
-"""Whole passes of two small models that a sweep is checked against, and whether each runs backward."""
+"""Passes that a sweep is checked against, and whether each runs backward."""
 
 
 class Taken(NamedTuple):
@@ -223,13 +214,13 @@ def sweep(device: str, dtype: str, progress: Tick) -> Sweep:
 
     on = running.device(device)
     of = running.dtype(units.dtype_name(dtype), on)
-    models = {"llama": load_model("llama of 39 M", LLAMA), "gpt2": load_model("gpt2 of 34 M", GPT2)}
-    passes = {f"{name} {kind}": (models[name], *how) for name in models for kind, how in PASSES.items()}
-    passes_checked = [calibrating.Checked(one.architecture, work.sizes, train) for one, work, train in passes.values()]
-    small = load_model("small", SMALL)
-    passes_checked += [calibrating.Checked(small.architecture, ONE.sizes, train) for train in (False, True)]
-    cases = calibrating.sweep(on, of, passes_checked, lambda done, every: progress("sweeping", done, every))
-    described = running.describe(on)
+    models = {name: load_model(name, config) for name, config in CONFIGS.items()}
+    small = models.pop("small")
+    checked = {f"{name} {kind}": (model, *how) for name, model in models.items() for kind, how in PASSES.items()}
+    passes = [*checked.values(), (small, ONE, False), (small, ONE, True)]
+    given = [calibrating.Checked(model.architecture, work.sizes, train) for model, work, train in passes]
+    cases = calibrating.sweep(on, of, given, lambda done, every: progress("sweeping", done, every))
+    described, products = running.describe(on), [case for case in cases if case.kind == "product"]
     found = Calibration(
         machine=str(described["device_name"]),
         dtype=units.dtype_name(dtype),
@@ -239,46 +230,27 @@ def sweep(device: str, dtype: str, progress: Tick) -> Sweep:
         read=date.today().isoformat(),
         cache=CACHE,
         products=tuple(
-            Swept(*shape, _curve([one for one in cases if one.shape == shape]))
-            for shape in dict.fromkeys(case.shape for case in cases if case.kind == "product")
+            Swept(*shape, _curve([one for one in products if one.shape == shape]))
+            for shape in dict.fromkeys(case.shape for case in products)
         ),
-        work=_work(cases, calibrating.HEADS, calibrating.GROUP, calibrating.TOKENS[2]),
+        work={kind: _curve([case for case in cases if case.kind == kind]) for kind in (*WORK, *BACKWARD)},
         checks=Checks({"none": 1.0}),
     )
-    measured = [case.seconds["forward"] for case in cases if case.kind == "whole"]
-    calls = [
-        max(1e-9, measured[len(passes) + train] - sum(one.seconds for one in priced(small, ONE, train == 1, found)))
-        / SMALL["num_hidden_layers"]
-        for train in (0, 1)
-    ]
-    found = replace(found, work={**found.work, BLOCK: Curve((1,), (calls[0],), (calls[1],))})
-    ratios = {
-        name: measured[number] / sum(one.seconds for one in priced(*given, found))
-        for number, (name, given) in enumerate(passes.items())
-    }
-    found = replace(found, checks=Checks(ratios))
+
+    def predicted(model: LoadedModel, work: Workload, train: bool) -> float:
+        return sum(one.seconds for one in priced(model, work, train, found))
+
+    *measured, forward, both = (case.seconds["forward"] for case in cases if case.kind == "whole")
+    layers = CONFIGS["small"]["num_hidden_layers"]
+    timed = (False, forward), (True, both)
+    calls = [(max(1e-9, seconds - predicted(small, ONE, train)) / layers,) for train, seconds in timed]
+    found = replace(found, work={**found.work, BLOCK: Curve((1,), *calls)})
+    ratios = {name: seconds / predicted(*one) for seconds, (name, one) in zip(measured, checked.items(), strict=True)}
     copied = next(case for case in cases if case.kind == "bandwidth")
-    wide = units.BITS[found.dtype] // 8
-    peak = max(
-        2 * m * one.elements / seconds
-        for one in found.products
-        for m, seconds in zip(one.rows.sizes, one.rows.forward, strict=True)
-    )
-    bandwidth = 2 * wide * copied.size / copied.seconds["forward"]
+    bandwidth = 2 * units.BITS[found.dtype] // 8 * copied.size / copied.seconds["forward"]
+    peak = max(2 * one.size * one.shape[0] * one.shape[1] / one.seconds["forward"] for one in products)
+    found = replace(found, checks=Checks(ratios))
     return Sweep(found, running.memory_bytes(on), bandwidth, peak, on.type == "cpu")
-
-
-def _work(cases: Sequence[Case], heads: int, group: int, most: int) -> dict[str, Curve]:
-    """Curves by kind; attention as that of one head: longer prompts were swept with fewer of them."""
-    found = {}
-    for kind in (*WORK, *BACKWARD):
-        some = [case for case in cases if case.kind == kind]
-        if kind.endswith(("_heads", "_token")):
-            for case in some:
-                number = group if kind.endswith("_heads") and case.size > most else heads
-                case.seconds = {name: seconds / number for name, seconds in case.seconds.items()}
-        found[kind] = _curve(some)
-    return found
 
 
 def _curve(cases: Sequence[Case]) -> Curve:
