@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tfacct.accounts.metrics import Point, Recompute, params_of, rule_of_thumb
 from tfacct.accounts.products import Shown, shown
 from tfacct.accounts.step_flops import decode_flops
+from tfacct.architecture.parts import MlaMode
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
@@ -186,15 +187,28 @@ def flops_of_each(
 
 @record
 class RequestFlops:
-    """One model's request: FLOPs by matmul of the prefill `work` and of all decode `steps` together."""
+    """One model's request: FLOPs by matmul of the prefill `work` and of all decode `steps` together. `last`: the last
+    decode step, or the prefill if there is none."""
 
     model: LoadedModel
     work: Workload
+    last: Workload
     steps: int
     specs: dict[str, str]
     decode_specs: dict[str, str]
     prefill: dict[str, int]
     decode: dict[str, int]
+    masked: bool
+
+    @property
+    def prefill_mode(self) -> MlaMode | None:
+        """The mode of latent attention in the prefill."""
+        return self.model.settled(self.work, masked=self.masked).mla_mode
+
+    @property
+    def decode_mode(self) -> MlaMode | None:
+        """The mode of latent attention in the last decode step."""
+        return self.model.settled(self.last, masked=self.masked).mla_mode if self.steps else None
 
     @property
     def prefill_total(self) -> int:
@@ -221,16 +235,18 @@ class RequestFlops:
 
 def request_flops(model: LoadedModel, request: Request, steps: int, masked: bool) -> RequestFlops:
     work = selection.workload(model, request)
+    last = Workload(work.context + steps, 1, work.batch, source=work.source) if steps else work
     ledger, at = model.ledger, work.axes()
-    last = Workload(work.context + steps, 1, work.batch, source=work.source).axes() if steps else at
     return RequestFlops(
         model,
         work,
+        last,
         steps,
         specs={product.path: product.spec for product in ledger.products(at, masked=masked)},
-        decode_specs={product.path: product.spec for product in ledger.products(last, masked=masked)},
+        decode_specs={product.path: product.spec for product in ledger.products(last.axes(), masked=masked)},
         prefill=ledger.flops(at, masked=masked),
         decode=decode_flops(
             ledger, batch=work.batch, prompt=work.context, steps=steps, source=work.source, masked=masked
         ),
+        masked=masked,
     )

@@ -29,7 +29,7 @@ from tfacct.loading.model_description import EXPECTED_FROM
 from tfacct.output import files
 from tfacct.output import page as html
 from tfacct.output.answer import nullable
-from tfacct.output.report import SCHEMA, Note, Report, plain
+from tfacct.output.report import SCHEMA, Note, Report, notes, plain
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import build, flops, model_notes
 from tfacct.reports.metrics import Counting
@@ -273,7 +273,8 @@ def _notes(model: LoadedModel) -> list[str]:
     """Notes, each after its place in the terminal's order, its condition (`masked` or `whole`,
     `reads` the source or `later`, `train`, or nothing), its key and its rank; those on the cache are not about FLOPs.
     """
-    unmasked, masked = (model_notes.block_notes([model], masked=flag) for flag in (False, True))
+    blocks = (model_notes.Blocks([model], masked=flag) for flag in (False, True))
+    unmasked, masked = (notes(model_notes.BLOCKS, each) for each in blocks)
     found = [("layers", "masked", note) for note in masked if note not in unmasked]
     found += [("layers", "" if note in masked else "whole", note) for note in unmasked]
     found += [("cache", "", Note("state", 2, text)) for text in model_notes.state_notes([model])]

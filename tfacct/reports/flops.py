@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
-from tfacct.accounts.metrics import Point, Recompute, params_of
+from tfacct.accounts.metrics import Recompute, params_of
 from tfacct.accounts.products import Shown, never_called, shown
-from tfacct.architecture.parts import MlaMode, Projector
+from tfacct.architecture.parts import MlaMode
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option, spelled
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
 
 By = Literal["line", "part", "layer"]
-AGAIN = {"none": "", "full": " with full recomputation", "attention": " with attention recomputed"}
+AGAIN = {"full": "full recomputation", "attention": "attention recomputed"}
 STEP = "A training step is one forward and one backward pass, without the optimizer step."
 
 
@@ -177,13 +177,16 @@ def flops(
         raise UsageError(f"{counted[0].model.name} has no attention to recompute")
     if train and any(one.work.tokens != one.work.context for one in counted):
         raise sequences_only("train")
-    about = About(counted, request, len(counted) == 1)
+    facts = [_facts(one, pointwise) for one in counted]
+    about = About(counted, facts, request, len(counted) == 1)
     models = about.models
-    what = f"training-step FLOPs{AGAIN[recompute]}" if train else "forward FLOPs"
+    what = "training-step FLOPs" if train else "forward FLOPs"
     convention = model_notes.products_counted(models, request.logits, masked=masked)
     if train:
-        convention += f"; backward 2 × forward{AGAIN[recompute].replace(' with', ', plus')}"
-    facts = [_facts(one, pointwise) for one in counted]
+        convention += "; backward 2 × forward"
+    if recompute in AGAIN:
+        what += f" with {AGAIN[recompute]}"
+        convention += f", plus {AGAIN[recompute]}"
     return build.report(
         FlopsReport,
         models,
@@ -191,8 +194,8 @@ def flops(
         facts,
         title=f"{build.titled(models, what + ranks.one_of_ranks(mesh))} {build.of_workload(models, request)}",
         convention=convention,
-        answer=_answer(counted),
-        notes=lambda at: notes(NOTES, about._replace(counted=counted[at])),
+        answer=_answer(counted[0]) if about.alone else build.from_to(models, (one.total for one in counted), units.si),
+        notes=lambda at: notes(NOTES, about.of(at)),
         details=lambda at: [] if pointwise else [model_notes.left_out(models[at])],
         requests=[request],
         skipped=[*skipped, *unfit],
@@ -220,9 +223,9 @@ def traffic(
         return shard_models([model], mesh, dtype)[1][0]
 
     counted, unfit = flops_of_each(models, mesh, count, shard)
-    about = About(counted, request, len(counted) == 1, dtype=dtype, stored=stored)
-    models = about.models
     facts = [_traffic_facts(one, dtype) for one in counted]
+    about = About(counted, facts, request, len(counted) == 1, dtype=dtype, stored=stored)
+    models = about.models
     what = f"bytes moved{ranks.one_of_ranks(mesh, 'on')} in {selection.formats(models, dtype)}"
     return build.report(
         TrafficReport,
@@ -230,8 +233,10 @@ def traffic(
         _traffic_by_line(counted[0], facts[0]) if about.alone else _traffic_by_model(counted),
         facts,
         title=build.titled(models, what) + build.of_workload(models, request, of=" by ", at=", "),
-        answer=_traffic_answer(counted),
-        notes=lambda at: notes(TRAFFIC_NOTES, about._replace(counted=counted[at])),
+        answer=_traffic_answer(counted[0])
+        if about.alone
+        else build.from_to(models, (one.moved.moved for one in counted), units.binary),
+        notes=lambda at: notes(TRAFFIC_NOTES, about.of(at)),
         details=lambda at: _traffic_details(models[at]),
         requests=[request],
         skipped=[*skipped, *stepless, *unfit],
@@ -468,11 +473,8 @@ def _traffic_by_model(counted: Sequence[ModelFlops]) -> Table:
 # Answers and notes
 
 
-def _answer(counted: Sequence[ModelFlops]) -> str:
-    """The total of one model, or the range of several."""
-    if len(counted) > 1:
-        return build.from_to([one.model for one in counted], (one.total for one in counted), units.si)
-    (one,) = counted
+def _answer(one: ModelFlops) -> str:
+    """The total of one model."""
     if one.whole is not None:
         own = ranks.own_batch(one.mesh)
         rank, whole = units.si(one.total), units.si(one.whole.total)
@@ -483,13 +485,11 @@ def _answer(counted: Sequence[ModelFlops]) -> str:
     return f"{units.si(one.total)} FLOPs{each}, {units.decimals(one.ratio, 2)} times {one.rule}."
 
 
-def _traffic_answer(counted: Sequence[ModelFlops]) -> str:
-    """The bytes of one model and its FLOPs per byte, or the range of several."""
-    if len(counted) > 1:
-        return build.from_to([one.model for one in counted], (one.moved.moved for one in counted), units.binary)
-    total = counted[0].moved
+def _traffic_answer(one: ModelFlops) -> str:
+    """The bytes of one model and its FLOPs per byte."""
+    total = one.moved
     each = f": {units.decimals(total.intensity, 2)} FLOPs per byte" if total.moved else ""
-    on_rank = " on one rank" if counted[0].whole else ""
+    on_rank = " on one rank" if one.whole else ""
     return f"{units.binary(total.moved)} moved for {units.si(total.flops)} FLOPs{on_rank}{each}."
 
 
@@ -505,10 +505,11 @@ def _traffic_details(models: Sequence[LoadedModel]) -> list[str]:
 
 
 class About(NamedTuple):
-    """Models that notes describe. Not `alone`: the report has others. `stored`: the format of all weights, in a report
-    of bytes, and `dtype` the option."""
+    """Models that notes describe, and their facts. Not `alone`: the report has others. `stored`: the format of all
+    weights, in a report of bytes, and `dtype` the option."""
 
     counted: Sequence[ModelFlops]
+    facts: Sequence[Mapping[str, Any]]
     request: Request
     alone: bool
     dtype: str | None = None
@@ -529,13 +530,12 @@ class About(NamedTuple):
         return [one.whole_model for one in self.counted]
 
     @property
-    def points(self) -> list[tuple[LoadedModel, Point]]:
-        """Each model at its workload."""
-        return [(one.model, one.point) for one in self.counted]
-
-    @property
     def masked(self) -> bool:
         return self.first.masked
+
+    def of(self, at: slice) -> About:
+        """The same about some of the models."""
+        return self._replace(counted=self.counted[at], facts=self.facts[at])
 
 
 def _if_called(about: About) -> list[str]:
@@ -603,13 +603,6 @@ def _recomputes(about: About) -> dict[str, str] | None:
     }
 
 
-def _projectors(about: About) -> Iterator[dict[str, str]]:
-    for one in about.counted:
-        if one.model.architecture.projector is not None:
-            part = [one.flops(each) for each in one.products if paths.heading_of(each.path) == Projector.name]
-            yield {"model": one.model.name, "flops": units.si(sum(part))}
-
-
 def _of_ranks(about: About) -> list[str]:
     mesh = about.first.mesh
     return [] if mesh is None else ranks.work_notes(about.whole_models, about.first.stage, mesh)
@@ -646,9 +639,8 @@ NOTES = (
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,
     NoteRow("beyond_rule", 2, _beyond_rule, "Difference from {rule}: {terms}."),
-    NoteRow("latent", 2, lambda about: model_notes.latent_step_notes(about.points)),
+    NoteRow("latent", 2, lambda about: model_notes.latent_step_notes(about.models, about.facts)),
     NoteRow("source", 2, lambda about: model_notes.source_notes(about.models, about.first.work)),
-    NoteRow("projector", 2, lambda about: list(_projectors(about)), "{model} includes the projector: {flops} FLOPs."),
     NoteRow("ranks", 1, _of_ranks),
 )
 
@@ -658,7 +650,7 @@ TRAFFIC_NOTES = (
     NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.dtype)),
     NoteRow("experts_read", 2, _touched, "Expert weights read: min({experts}) experts, the most that {who}"),
     *model_notes.BLOCKS,
-    NoteRow("latent", 2, lambda about: model_notes.latent_step_notes(about.points)),
+    NoteRow("latent", 2, lambda about: model_notes.latent_step_notes(about.models, about.facts)),
     NoteRow("ranks", 1, _of_ranks),
 )
 
@@ -687,12 +679,12 @@ class GenerateReport(build.ModelReport):
     _name = "flops-generate"
     _line = GenerateLine
 
-    workload: build.WorkloadFacts
+    workload: build.WorkloadFacts = of_request(lambda one: selection.workload_facts(one.work, masked=one.masked))
     prompt_tokens: int = of_request(lambda one: one.work.tokens)
     new_tokens: int = of_request(lambda one: one.steps + 1)
     decode_steps: int = of_request(lambda one: one.steps)
-    prefill_latent_attention: MlaMode | None
-    decode_latent_attention: MlaMode | None
+    prefill_latent_attention: MlaMode | None = of_request(lambda one: one.prefill_mode)
+    decode_latent_attention: MlaMode | None = of_request(lambda one: one.decode_mode)
     total_flops: int = of_request(lambda one: one.total)
     prefill_flops: int = of_request(lambda one: one.prefill_total)
     decode_flops: int = of_request(lambda one: one.decode_total)
@@ -714,7 +706,7 @@ def generate(
     steps = new_tokens - 1
     request = replace(request, logits="last")
     counted = [request_flops(model, request, steps, masked) for model in models]
-    facts = [_request_facts(one, masked) for one in counted]
+    facts = [values_of(GenerateReport, one) for one in counted]
     tokens = "1 new token" if new_tokens == 1 else f"{new_tokens:,} new tokens"
     return build.report(
         GenerateReport,
@@ -722,8 +714,10 @@ def generate(
         _request_by_line(counted[0], facts[0]) if len(counted) == 1 else _request_by_model(counted, facts),
         facts,
         title=f"{build.titled(models, 'FLOPs of a request')}: prompt {prompt:,}, {tokens}, batch {request.batch:,}",
-        answer=_request_answer(counted),
-        notes=lambda at: notes(REQUEST_NOTES, RequestAbout(counted[at], masked)),
+        answer=_request_answer(counted[0])
+        if len(counted) == 1
+        else build.from_to(models, (one.total for one in counted), units.si),
+        notes=lambda at: notes(REQUEST_NOTES, RequestAbout(counted[at])),
         details=lambda at: [model_notes.left_out(models[at])],
         requests=[replace(request, ctx=prompt + steps)],
         skipped=[*headless, *encoders],
@@ -732,11 +726,8 @@ def generate(
     )
 
 
-def _request_answer(counted: Sequence[RequestFlops]) -> str:
-    """The total of one model and its two phases, or the range of several."""
-    if len(counted) > 1:
-        return build.from_to([one.model for one in counted], (one.total for one in counted), units.si)
-    (one,) = counted
+def _request_answer(one: RequestFlops) -> str:
+    """The total of one model and its two phases."""
     prompt = f"{units.si(one.prefill_total)} ({units.percent(Fraction(one.prefill_total, one.total))})"
     others = "second" if one.steps == 1 else f"other {one.steps:,}"
     after = f", {units.si(one.decode_total)} for the {others}" if one.steps else ""
@@ -756,11 +747,6 @@ def _prompt(request: Request, new_tokens: int) -> int:
             f" at most {LARGEST:,}"
         )
     return request.ctx
-
-
-def _request_facts(one: RequestFlops, masked: bool) -> dict[str, Any]:
-    modes = model_notes.latent_request_facts(one.model, one.work, one.steps, masked=masked)
-    return values_of(GenerateReport, one, workload=selection.workload_facts(one.work, masked=masked), **modes)
 
 
 def _request_by_line(counted: RequestFlops, facts: dict[str, Any]) -> Table:
@@ -812,11 +798,14 @@ class RequestAbout(NamedTuple):
     """Requests that notes describe."""
 
     counted: Sequence[RequestFlops]
-    masked: bool
 
     @property
     def whole_models(self) -> list[LoadedModel]:
         return [one.model for one in self.counted]
+
+    @property
+    def masked(self) -> bool:
+        return self.counted[0].masked
 
 
 def _steps(about: RequestAbout) -> str:
@@ -834,11 +823,5 @@ REQUEST_NOTES = (
     NoteRow("steps", 1, _steps, "The prefill's logits give the first new token{}"),
     *model_notes.BLOCKS,
     NoteRow("source", 2, lambda about: model_notes.source_notes(about.whole_models)),
-    NoteRow(
-        "latent",
-        2,
-        lambda about: model_notes.latent_request_notes(
-            [(c.model, c.work, c.steps) for c in about.counted], masked=about.masked
-        ),
-    ),
+    NoteRow("latent", 2, lambda about: model_notes.latent_request_notes(about.counted)),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from tfacct.accounts.metrics import Point, attention_overtakes, flops_of
 from tfacct.accounts.products import by_part
@@ -32,7 +32,10 @@ from tfacct.loading import selection
 from tfacct.loading.memory_limit import ALLOCATED, MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import cache_format, difference, weights
-from tfacct.output.report import Note, NoteRow, notes
+from tfacct.output.report import NoteRow
+
+if TYPE_CHECKING:
+    from tfacct.parallel.model_flops import RequestFlops
 
 
 def attends(models: Sequence[LoadedModel]) -> bool:
@@ -56,11 +59,6 @@ class Blocks(NamedTuple):
 
     whole_models: Sequence[LoadedModel]
     masked: bool = False
-
-
-def block_notes(models: Sequence[LoadedModel], *, masked: bool = False) -> list[Note]:
-    """Notes on the layers of one model; none for several models."""
-    return notes(BLOCKS, Blocks(models, masked))
 
 
 def shared_notes(models: Sequence[LoadedModel]) -> list[str]:
@@ -612,24 +610,24 @@ def _mode_words(model: LoadedModel, runs: MlaMode) -> str:
     return MLA_MODES[runs].replace("of the whole context", "of all visible tokens") if windowed else MLA_MODES[runs]
 
 
-def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
-    """The mode of latent attention in a step, and FLOPs in the other mode."""
+def latent_step_notes(models: Sequence[LoadedModel], facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The mode of latent attention in a step, and FLOPs in the other mode. `facts`: those of `latent_facts`."""
     named: dict[MlaMode, list[str]] = {}
-    for model, point in points:
-        if (runs := latent_mode(model, point)) is None:
-            continue
-        if len(points) > 1:
-            named.setdefault(runs, []).append(model.name)
-        elif (other := other_latent_mode(model, point)) is None:
-            return [f"Latent attention is counted in {runs} form, as set: {_mode_words(model, runs)}."]
-        else:
-            form, flops = other["latent_attention"], units.si(other["total_flops"])
-            return [
-                f"Latent attention is counted in {runs} form, the cheaper one here: {_mode_words(model, runs)}."
-                f" In {form} form it would take {flops}FLOPs (--set {model.config.mla_mode_field}={form})."
-            ]
-    modes = "; ".join(f"{runs} in {listed(models)}" for runs, models in named.items())
-    return [f"Latent attention: {modes}."] if modes else []
+    for model, fact in zip(models, facts, strict=True):
+        if fact["latent_attention"] is not None:
+            named.setdefault(fact["latent_attention"], []).append(model.name)
+    if not named:
+        return []
+    if len(models) > 1:
+        return [f"Latent attention: {'; '.join(f'{runs} in {listed(names)}' for runs, names in named.items())}."]
+    (model,), (runs,), other = models, named, facts[0]["total_flops_otherwise"]
+    if other is None:
+        return [f"Latent attention is counted in {runs} form, as set: {_mode_words(model, runs)}."]
+    form, flops = other["latent_attention"], units.si(other["total_flops"])
+    return [
+        f"Latent attention is counted in {runs} form, the cheaper one here: {_mode_words(model, runs)}."
+        f" In {form} form it would take {flops}FLOPs (--set {model.config.mla_mode_field}={form})."
+    ]
 
 
 def latent_facts(model: LoadedModel, point: Point) -> dict[str, Any]:
@@ -657,24 +655,15 @@ def other_latent_mode(model: LoadedModel, point: Point) -> Otherwise | None:
     return {"latent_attention": other, "total_flops": int(flops_of(replace(point, ledger=model.running(other).ledger)))}
 
 
-def latent_request_facts(model: LoadedModel, work: Workload, steps: int, *, masked: bool = False) -> dict[str, Any]:
-    """JSON of the modes of a request's prefill and of its last decode step; null without latent attention."""
-    last = replace(work, context=work.context + steps, tokens=1, new_source=0)
-    return {
-        "prefill_latent_attention": model.settled(work, masked=masked).mla_mode,
-        "decode_latent_attention": model.settled(last, masked=masked).mla_mode if steps else None,
-    }
-
-
-def latent_request_notes(requests: Sequence[tuple[LoadedModel, Workload, int]], *, masked: bool = False) -> list[str]:
+def latent_request_notes(requests: Sequence[RequestFlops]) -> list[str]:
     """The modes of latent attention in the prefill and the decode steps of a request."""
     sentences = []
-    for model, work, steps in requests:
-        prefill, decode = latent_request_facts(model, work, steps, masked=masked).values()
-        if prefill is not None:
-            one = f"{prefill} in the prefill" + (f", {decode} in the decode steps" if decode else "")
-            sentences.append(one if len(requests) == 1 else f"{model.name} {one}")
-    free = any(model.mla_mode == "auto" for model, _, _ in requests)
+    for one in requests:
+        if one.prefill_mode is not None:
+            after = f", {one.decode_mode} in the decode steps" if one.decode_mode else ""
+            who = "" if len(requests) == 1 else f"{one.model.name} "
+            sentences.append(f"{who}{one.prefill_mode} in the prefill{after}")
+    free = any(one.model.mla_mode == "auto" for one in requests)
     why = " Each step runs the mode with fewer FLOPs." if free else ""
     return [f"Latent attention: {'; '.join(sentences)}.{why}"] if sentences else []
 

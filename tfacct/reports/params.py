@@ -213,7 +213,7 @@ class About(NamedTuple):
 
 def _head(about: About) -> str:
     if not about.alone:
-        return "A tied head has no weight of its own: it uses the embedding."
+        return ""
     return {
         None: "No language modeling head.",
         True: "lm_head is tied to embed: one weight, counted once, as embedding.",
@@ -274,7 +274,6 @@ NOTES = (
     NoteRow("expected", 1, _expected),
     NoteRow("experts", 2, lambda about: model_notes.expert_notes(about.models)),
     NoteRow("shared_weights", 2, lambda about: model_notes.shared_notes(about.models)),
-    NoteRow("projector", 2, lambda about: model_notes.projector_notes(about.models)),
     NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
     NoteRow("untrained", 2, _untrained, "Counted, but not trained: {} (sines and cosines)."),
     NoteRow(
