@@ -431,9 +431,20 @@ def time_range(values: Sequence[float | Fraction]) -> str:
     return " … ".join([*(one.removesuffix(f" {high.split()[1]}") for one in low), high])
 
 
+def number_of(count: int, noun: str) -> str:
+    """Text of a number of things.
+
+    >>> number_of(1, "token"), number_of(0, "layer"), number_of(1024, "micro-batch")
+    ('1 token', '0 layers', '1,024 micro-batches')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
 def requests(count: int) -> str:
-    """Text of a number of requests: `1 request`, `1,024 requests`."""
-    return f"{count:,} request{'' if count == 1 else 's'}"
+    """Text of a number of requests."""
+    return number_of(count, "request")
 
 
 def three(value: Fraction | float) -> str:

@@ -188,8 +188,7 @@ def _answer(about: Comms) -> str:
     who = "each rank" if len(set(sent.sent_by_stage)) == 1 else f"a rank of stage {sent.stage:,}"
     token = sent.work.tokens == sent.work.batch == 1
     what = "In a step" if about.train else "For a new token" if token else "In a forward pass"
-    many = f"{calls:,} collective{'' if calls == 1 else 's'}"
-    return f"{what}, {who} sends {units.binary(sent.sent)} in {many}{named}."
+    return f"{what}, {who} sends {units.binary(sent.sent)} in {units.number_of(calls, 'collective')}{named}."
 
 
 def _alike(lines: Iterable[Collective]) -> list[list[Collective]]:

@@ -24,7 +24,7 @@ from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh, ranks_of
 from tfacct.parallel.model_collectives import RankCollectives
 from tfacct.parallel.pipeline import bubble
-from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
+from tfacct.parallel.search import label, layouts_with, sizes_of
 from tfacct.parallel.support import gathers_heads, unsupported_part
 from tfacct.reports import build, comms, model_notes
 from tfacct.reports.ranks import receive_buffers, whole_experts_note
@@ -68,16 +68,16 @@ class PlannedLayout(Object):
     `bytes`, `sent_bytes`: of a rank. `seconds`: an estimate by measured steps of the software `timed_as`, over these
     links. The commands report its memory and its time."""
 
-    tp: int
-    sp: bool
-    fsdp: int
-    dp: int
-    zero: int
-    pp: int
-    cp: int
+    tp: int = of_layout(lambda _, of: of.mesh.tp)
+    sp: bool = of_layout(lambda _, of: of.mesh.sp)
+    fsdp: int = of_layout(lambda _, of: of.mesh.fsdp)
+    dp: int = of_layout(lambda _, of: of.mesh.dp)
+    zero: int = of_layout(lambda _, of: of.mesh.zero)
+    pp: int = of_layout(lambda _, of: of.mesh.pp)
+    cp: int = of_layout(lambda _, of: of.mesh.cp)
     cp_method: str | None = of_layout(lambda _, of: of.mesh.cp_method if of.mesh.cp > 1 else None)
-    ep: int
-    ulysses: int
+    ep: int = of_layout(lambda _, of: of.mesh.ep)
+    ulysses: int = of_layout(lambda _, of: of.mesh.ulysses)
     batch: int = of_layout(lambda one, of: _micro_batches(one, of)[0])
     times: int = of_layout(lambda one, of: _micro_batches(one, of)[1])
     recompute: str | None = of_layout(lambda one, of: of.recompute if one.recipe is not None else None)
@@ -110,9 +110,11 @@ class PlanReport(build.ModelReport):
     fitting: int = of_plan(lambda one: len(one.ranked))
     tried: int = of_plan(lambda one: one.found.counted)
     not_counted: dict[str, int] = of_plan(lambda one: dict(Counter(one.found.skipped)))
-    layouts: list[PlannedLayout] = of_plan(lambda one: [_layout(one, of) for of in one.ranked])
+    layouts: list[PlannedLayout] = of_plan(lambda one: [values_of(PlannedLayout, one, of) for of in one.ranked])
     larger: list[PlannedLayout] = of_plan(
-        lambda one: LazySequence(len(one.found.larger), lambda: (_layout(one, of) for of in one.found.larger))
+        lambda one: LazySequence(
+            len(one.found.larger), lambda: (values_of(PlannedLayout, one, of) for of in one.found.larger)
+        )
     )
     collectives: list[comms.Collectives] | None = of_plan(lambda one: one.lines and comms.rows(one.lines))
 
@@ -154,6 +156,16 @@ class Plan:
     def laws(self) -> dict[str, list[Candidate]]:
         """Layouts that fit, by the law of their estimate, "" without one; the best first."""
         return _by_law(self.ranked)
+
+    @property
+    def first_by_law(self) -> dict[str, Candidate]:
+        """The best layout by each law that has a name."""
+        return {law: found[0] for law, found in self.laws.items() if law}
+
+    @property
+    def devices(self) -> str:
+        """The number of devices in words."""
+        return units.number_of(self.gpus, "device")
 
     @property
     def sections(self) -> list[Sequence[Candidate]]:
@@ -276,8 +288,24 @@ def plan(
     options = {name: value for name, value in given.items() if name not in ("recompute", "gradient_accumulation")}
     options |= {"dtype": dtype, "kv_dtype": kv_dtype}
     stored = model.storage(dtype).name if recipe is None else recipe.dtype
-    searched = model, work, gpus, fit, recipe, options, stored
-    one = Plan(*searched, by, found, ranked, lines, estimates, reason, received, roomy, limit)
+    one = Plan(
+        model,
+        work,
+        gpus,
+        fit,
+        recipe,
+        options,
+        stored,
+        by,
+        found,
+        ranked,
+        lines,
+        estimates,
+        reason,
+        received,
+        roomy,
+        limit,
+    )
     what = f"serving in {selection.format_name(model, dtype)}, {build.workload_words([model], request)}"
     if recipe is not None:
         precision, many = _precision(replace(recipe, mesh=Mesh(fsdp=gpus))), recipe.gradient_accumulation
@@ -292,7 +320,7 @@ def plan(
         [model],
         _table(one) if lines is None else comms.table(lines),
         [values_of(PlanReport, one, **facts)],
-        title=f"{build.label(model)}: layouts of {_devices(gpus)}, {what}",
+        title=f"{build.label(model)}: layouts of {units.number_of(gpus, 'device')}, {what}",
         answer=_answer(one) if lines is None else _explained(one),
         notes=lambda _: [*notes(NOTES, one), *([] if lines is None else _layout_notes(one, lines))],
         convention=f"memory and communication of one rank; {'' if one.timed else 'no time, '}no network topology",
@@ -321,14 +349,14 @@ def _uncounted(
             instead = f"`tfacct {'memory' if recipe is None else 'train'}` counts one layout"
         elif work.batch != (even := rounded_up(work.batch, layout.batch_shards) * layout.batch_shards):
             instead = f"give a multiple: {option('batch', even)}"
-        return UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {why}", instead)
+        return UsageError(f"{model.name}: {label(layout)} on {units.number_of(gpus, 'device')}: {why}", instead)
     reason, instead = None if recipe is None else refusal(model, recipe), ""
     if reason is None and gpus > 1 and (part := unsupported_part(model.architecture)):
         reason = f"a parallel layout does not support {part}"
     if reason is None and gpus > 1 and recipe is not None:
         row = unsupported(model, replace(recipe, mesh=Mesh(fsdp=gpus)))
         reason, instead = (None, "") if row is None else (row.reason, row.instead)
-    none = f"{model.name}: no layout of {_devices(gpus)} is supported: {reason or found.main_reason}"
+    none = f"{model.name}: no layout of {units.number_of(gpus, 'device')} is supported: {reason or found.main_reason}"
     if not reason or recipe is None:
         even = option("batch", -(-work.batch // gpus) * gpus)
         instead = "" if work.batch % gpus == 0 else f"give a multiple of {gpus:,}: {even}"
@@ -348,48 +376,41 @@ def _layout_of(one: Candidate) -> str:
     return label(replace(one.mesh, plan=Mesh().plan))
 
 
-def _devices(count: int) -> str:
-    return f"{count:,} device{'' if count == 1 else 's'}"
-
-
-def _options(one: Plan, of: Candidate, *, planned: bool = False) -> str:
-    """Options of the commands that report a layout; `planned`: of `plan`, whose batch is that of all devices, and which
-    would try other recomputations and micro-batches."""
-    train, sizes, batch, times = one.recipe is not None, sizes_of(of.mesh), of.batch, of.times
-    if not train:  # one of the replicas, with its part of the batch
+def _typed(one: Plan, command: str, of: Candidate) -> str:
+    """A command about a layout. The batch of `plan` is that of all devices, and it would try other recomputations and
+    micro-batches."""
+    sizes, batch, times, count = sizes_of(of.mesh), of.batch, of.times, one.gpus
+    if one.recipe is None:  # one of the replicas, with its part of the batch
         sizes.pop("dp", None)
-    elif planned:
-        batch, times = one.work.batch, 1 if one.recipe is None else one.recipe.gradient_accumulation
+        count = ranks_of(replace(of.mesh, dp=1))
+    elif command == "plan":
+        batch, times = one.work.batch, one.recipe.gradient_accumulation
     elif sizes == {"fsdp": one.gpus}:  # the default layout of devices
         sizes = {}
     context = one.work.context
-    source = None if one.work.source == (one.model.source or 0) else one.work.source
-    given: dict[str, Any] = {"ctx": context if context % 1024 else f"{context // 1024}k", "source": source, **one.given}
-    given |= {"recompute": of.recompute} if planned or of.recompute != RECOMPUTE[0] else {}
-    given |= {"by": one.by} if planned and one.by == "memory" else {}
-    given |= {**sizes, "batch": batch if batch > 1 else None}
-    given |= {"accumulate": times} if times > 1 else {}
-    count = one.gpus if train else ranks_of(replace(of.mesh, dp=1))
-    given["on"] = f"{f'{count}x' if count > 1 else ''}{one.fit.each}"
-    return " ".join([typed_options(given.items()), *_usable(one)])
+    given = {
+        "train": one.recipe is not None and command != "train",
+        "ctx": context if context % 1024 else f"{context // 1024}k",
+        "source": None if one.work.source == (one.model.source or 0) else one.work.source,
+        **one.given,
+        "recompute": of.recompute if command == "plan" or of.recompute != RECOMPUTE[0] else None,
+        "by": one.by if command == "plan" and one.by == "memory" else None,
+        **sizes,
+        "batch": batch if batch > 1 else None,
+        "accumulate": times if times > 1 else None,
+        "on": f"{count}x{one.fit.each}" if count > 1 else one.fit.each,
+    }
+    return _with_usable(one, f"tfacct {command} {build.typed_model(one.model)}{typed_options(given.items())}")
+
+
+def _with_usable(one: Plan, command: str) -> str:
+    """The command with the share and the reserve of the memory, if they were given."""
+    return " ".join([command, *one.fit.options(training=one.recipe is not None)])
 
 
 def _command(one: Plan, of: Candidate) -> str:
     """The command that reports the memory of a layout."""
-    return f"tfacct {'memory' if one.recipe is None else 'train'} {build.typed_model(one.model)}{_options(one, of)}"
-
-
-def _collectives(one: Plan) -> str | None:
-    """The command that reports the collectives of the first layout of a training step."""
-    if one.recipe is None or one.lines is not None:
-        return None
-    again = f"tfacct plan {build.typed_model(one.model)} --train{_options(one, one.shown[0], planned=True)}"
-    return f"{_of_first(one, 'collectives')}: {again}"
-
-
-def _recipe(recipe: Recipe, of: Candidate) -> Recipe:
-    """The recipe of a layout."""
-    return replace(recipe, mesh=of.mesh, recompute=of.recompute, gradient_accumulation=of.times)
+    return _typed(one, "memory" if one.recipe is None else "train", of)
 
 
 def _time_command(one: Plan, of: Candidate) -> str | None:
@@ -397,12 +418,8 @@ def _time_command(one: Plan, of: Candidate) -> str | None:
     if of.estimate is None:
         return None
     if one.recipe is not None:
-        return f"tfacct time {build.typed_model(one.model)} --train{_options(one, of)}"
-    return " ".join(["tfacct time", build.typed_model(one.model), of.estimate.options, *_usable(one)])
-
-
-def _usable(one: Plan) -> list[str]:
-    return one.fit.options(training=one.recipe is not None)
+        return _typed(one, "time", of)
+    return _with_usable(one, f"tfacct time {build.typed_model(one.model)} {of.estimate.options}")
 
 
 # The answer and the table.
@@ -415,17 +432,17 @@ def _answer(one: Plan) -> str:
         needs = f"({_named(nearest)}) needs {units.binary(nearest.bytes)}"
         over = f"{units.binary(nearest.bytes - one.fit.usable)} more"
         if counted == 1:
-            return f"Does not fit: the only layout of {_devices(one.gpus)} {needs}, {over} than the usable {size}."
-        return f"None of {counted:,} layouts of {_devices(one.gpus)} fits in {size}. The smallest {needs}, {over}."
-    best, laws = one.ranked[0], {name: found[0] for name, found in one.laws.items() if found[0].estimate is not None}
-    if len(laws) > 1:
-        each = [f"under {name}: {_named(first)}, {_takes(one, first)}" for name, first in laws.items()]
+            return f"Does not fit: the only layout of {one.devices} {needs}, {over} than the usable {size}."
+        return f"None of {counted:,} layouts of {one.devices} fits in {size}. The smallest {needs}, {over}."
+    if len(one.first_by_law) > 1:
+        each = [f"under {law}: {_named(first)}, {_takes(one, first)}" for law, first in one.first_by_law.items()]
         return f"{many:,} layouts fit. Fastest {'; '.join(each)}.{_with_room(one)}"
+    best = one.ranked[0]
     sentence = f"{_named(best)}, {_worth(one, best)}"
     if one.by == "sent" and (idle := _bubble(one, best)):
         sentence += f"; pipeline bubble {units.percent(idle)} of the computing time"
     if many == 1:
-        return f"One layout of {_devices(one.gpus)} fits: {sentence}.{_with_room(one)}"
+        return f"One layout of {one.devices} fits: {sentence}.{_with_room(one)}"
     fit, first, timed = f"{many:,} layouts fit", FIRST[one.by], len(one.timed)
     if one.reason:
         fit += "; none has a time estimate"
@@ -450,12 +467,11 @@ def _with_room(one: Plan) -> str:
     laws = [law for law, found in one.laws.items() if one.is_tight(found[0]) and law in roomy]
     if one.by == "time":
         laws = [law for law in laws if law]
-    several = len([law for law in one.laws if law]) > 1
 
     def words(law: str) -> str:
         tight, of = one.laws[law][0], roomy[law][0]
         smaller = f" at micro-batch {_micro_batches(one, of)[0]:,}" if _named(of) == _named(tight) else ""
-        under = f" under {law}" if several else ""
+        under = f" under {law}" if len(one.first_by_law) > 1 else ""
         first = f"{FIRST[one.by]}{under} with {model_notes.SHARE} to spare for the CUDA allocator"
         return f" {first}: {_named(of)}{smaller}, {_worth(one, of)}."
 
@@ -483,7 +499,7 @@ def _takes(one: Plan, of: Candidate) -> str:
     takes = f"≈ {units.seconds(of.estimate.seconds)} {one.unit}"
     if one.recipe is None:
         return takes
-    recipe = _recipe(one.recipe, of)
+    recipe = replace(one.recipe, mesh=of.mesh, recompute=of.recompute, gradient_accumulation=of.times)
     step = step_estimate(one.model, replace(one.work, batch=of.batch), recipe, one.fit, recipe.dtype)
     mfu = step.mfu("full")
     return takes if mfu is None else f"{takes}, {units.percent(mfu)} MFU"
@@ -491,8 +507,7 @@ def _takes(one: Plan, of: Candidate) -> str:
 
 def _table(one: Plan) -> Table:
     """Layouts that fit, the best first; if none does, those that need least."""
-    laws = one.laws
-    train, several = one.recipe is not None, len(laws) - ("" in laws) > 1
+    train = one.recipe is not None
     columns = (
         Column("layout", "layout"),
         Column("batch", "micro-batch × number", "dims", keys=("batch", "times"))
@@ -504,7 +519,7 @@ def _table(one: Plan) -> Table:
         Column("sent_bytes", "sent/GPU", "bytes", drop=0 if one.by == "sent" else 1),
         *([Column("bubble_ratio", "bubble", "share")] if any(_bubble(one, of) for of in one.shown) else []),
         *([Column("seconds", "≈ time", "seconds")] if one.timed else []),
-        *([Column("timed_as", "fitted on", drop=2)] if several else []),
+        *([Column("timed_as", "fitted on", drop=2)] if len(one.first_by_law) > 1 else []),
     )
     return columns, tuple(tuple(_row(one, of) for of in section) for section in one.sections), ()
 
@@ -535,7 +550,7 @@ def _more_microbatches(one: Plan, of: Candidate) -> dict[str, str] | None:
 def _row(one: Plan, of: Candidate) -> Row:
     batch = _micro_batches(one, of) if one.recipe is not None else of.batch
     shown = {"layout": _layout_of(of), "batch": batch, "bubble_ratio": _bubble(one, of)}
-    return {**_layout(one, of), **shown, "tight": TIGHT if one.is_tight(of) else None}
+    return {**values_of(PlannedLayout, one, of), **shown, "tight": TIGHT if one.is_tight(of) else None}
 
 
 # Notes.
@@ -549,58 +564,46 @@ def _errors(one: Plan) -> list[str]:
 
     if one.recipe is None:
         return [estimates.error_note(one.estimates.placed[one.timed[0].mesh.tp])]
-    errors = {law: estimates.step_error(*_step_of(one, law)) for law in one.laws if law}
+    errors = {law: estimates.step_error(*_step_of(one, of)) for law, of in one.first_by_law.items()}
     if len({*errors.values()}) == 1:
         return [next(iter(errors.values())).note()]
     return [error.note(law, with_dtype=number == 0) for number, (law, error) in enumerate(errors.items())]
 
 
-def _step_of(one: Plan, law: str) -> tuple[str, Device, Link | None, str]:
-    """What the error of a training step by this law depends on."""
+def _step_of(one: Plan, of: Candidate) -> tuple[str, Device, Link | None, str]:
+    """What the error of a layout's training step depends on."""
     assert one.estimates is not None and one.recipe is not None
     device, dtype = one.estimates.device, one.recipe.dtype
-    trained = Trained(one.work, one.laws[law][0].mesh, dtype=dtype, frozen=one.recipe.lora is not None)
+    trained = Trained(one.work, of.mesh, dtype=dtype, frozen=one.recipe.lora is not None)
     link = None if one.gpus == 1 else device.link(one.gpus)
     return steps_alike(one.model, device, trained), device, link, dtype
-
-
-def _apart(one: Plan) -> tuple[float, list[float]] | None:
-    """By which share the times of the first layouts of two laws differ, and the errors of the laws, if all are known;
-    None for one law."""
-    laws = {law: found[0].estimate for law, found in one.laws.items() if law}
-    if len(laws) < 2:
-        return None
-    from tfacct.reports import estimates
-
-    errors = [estimates.step_error(*_step_of(one, law)).median for law in laws]
-    seconds = [each.seconds for each in laws.values() if each is not None]
-    return max(seconds) / min(seconds) - 1, [] if None in errors else [error for error in errors if error is not None]
 
 
 def _tie(one: Plan) -> str | None:
     """Whether the first layouts of two laws differ by more than the errors of their times; if not, the command of the
     other one."""
-    if (found := _apart(one)) is None:
+    firsts = list(one.first_by_law.values())
+    if len(firsts) < 2:
         return None
-    apart, errors = found
-    first, *others = (each[0] for law, each in one.laws.items() if law)
-    seconds = sorted(of.estimate.seconds for of in (first, *others) if of.estimate is not None)
-    times = units.time_range(seconds).replace(" … ", " and ")
+    from tfacct.reports import estimates
+
+    seconds = sorted(of.estimate.seconds for of in firsts if of.estimate is not None)
+    times, apart = units.time_range(seconds).replace(" … ", " and "), seconds[-1] / seconds[0] - 1
+    medians = (estimates.step_error(*_step_of(one, of)).median for of in firsts)
+    errors = [median for median in medians if median is not None]
     shares = f"errors of the two estimates ({' and '.join(map(units.percent, errors))})"
-    if errors and apart >= max(errors):
+    if len(errors) < len(firsts):
+        tie = f"The errors of the two estimates ({times}) are not known"
+    elif apart < max(errors):
+        tie = f"A tie: {times} differ by {units.percent(apart)}, less than the {shares}"
+    else:
         return f"{times} differ by {units.percent(apart)}, more than the {shares}."
-    unknown = f"The errors of the two estimates ({times}) are not known"
-    tie = f"A tie: {times} differ by {units.percent(apart)}, less than the {shares}" if errors else unknown
-    return f"{tie}. Measure both. Memory of {_layout_of(others[0])}: {_command(one, others[0])}"
+    return f"{tie}. Measure both. Memory of {_layout_of(firsts[1])}: {_command(one, firsts[1])}"
 
 
 def _of_first(one: Plan, what: str) -> str:
     """Memory or time of the first layout, or of the one that was given."""
     return f"Its {what}" if one.lines is not None else f"{what.capitalize()} of the first layout"
-
-
-def _cache(one: Plan) -> str:
-    return dtypes(one.given["dtype"], one.given["kv_dtype"])[1]
 
 
 def _some(one: Plan, which: Callable[[Candidate], bool]) -> bool:
@@ -653,7 +656,7 @@ NOTES: tuple[NoteRow, ...] = (
         "Not included: bytes that recomputed layers send again.",
     ),
     NoteRow("laws", 1, _tie),
-    NoteRow("error", 1, lambda one: not _apart(one) and _errors(one)),
+    NoteRow("error", 1, lambda one: len(one.first_by_law) < 2 and _errors(one)),
     NoteRow(
         "tp_plan",
         1,
@@ -682,9 +685,16 @@ NOTES: tuple[NoteRow, ...] = (
     ),
     NoteRow("received", 1, _received),
     NoteRow("files", 1, lambda one: one.recipe is None and model_notes.files_notes([one.model], one.given["dtype"])),
-    NoteRow("error", 2, lambda one: _apart(one) and _errors(one)),
+    NoteRow("error", 2, lambda one: len(one.first_by_law) > 1 and _errors(one)),
     NoteRow("usable", 2, lambda one: one.fit.notes),
-    NoteRow("cache", 2, lambda one: one.recipe is None and model_notes.cache_notes([one.model], _cache(one))),
+    NoteRow(
+        "cache",
+        2,
+        lambda one: (
+            one.recipe is None
+            and model_notes.cache_notes([one.model], dtypes(one.given["dtype"], one.given["kv_dtype"])[1])
+        ),
+    ),
     NoteRow("range", 2, lambda one: one.recipe is None and model_notes.range_notes([one.model], one.given["dtype"])),
     NoteRow(
         "no_estimate",
@@ -693,7 +703,12 @@ NOTES: tuple[NoteRow, ...] = (
         "Layouts without a time estimate ({many:,}) come last, sorted by bytes sent.",
     ),
     NoteRow("time", 2, lambda one: one.timed and f"{_of_first(one, 'time')}: {_time_command(one, one.timed[0])}"),
-    NoteRow("collectives", 2, _collectives),
+    NoteRow(
+        "collectives",
+        2,
+        lambda one: one.recipe is not None and one.lines is None and _typed(one, "plan", one.shown[0]),
+        "Collectives of the first layout: {}",
+    ),
     NoteRow("links", 2, lambda one: [link.words for of in one.timed[:1] for link in of.links]),
     NoteRow(
         "batch",
@@ -737,8 +752,3 @@ def _layout_notes(one: Plan, lines: list[Collective]) -> list[Note]:
     sent = RankCollectives(replace(one.work, batch=of.batch), lines, 0, 0, [of.sent], [0])
     about = comms.Comms(one.model, sent, of.mesh, one.recipe is not None)
     return notes((row for row in comms.NOTES if row.key not in ("stored", "stages", "routing")), about)
-
-
-def _layout(one: Plan, of: Candidate) -> dict[str, Any]:
-    """Keys of `PlannedLayout`."""
-    return values_of(PlannedLayout, one, of, **{name: getattr(of.mesh, name) for name in SIZES})

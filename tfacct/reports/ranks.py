@@ -327,6 +327,6 @@ def bubble_note(mesh: Mesh, times: int) -> str:
 
     ratio = bubble(mesh, times)
     value = f" = {ratio}" if ratio is not None else ""
-    many = f"{times:,} micro-batch{'' if times == 1 else 'es'}"
+    many = units.number_of(times, "micro-batch")
     sentence = f"{mesh.schedule}, {many}: the bubble is {BUBBLE[mesh.schedule]}{value} × a stage's compute time."
     return sentence if ratio is not None else f"{sentence} F: forward pass; B: input gradients; W: weight gradients."

@@ -861,7 +861,7 @@ def _stage(step: Step, mesh: Mesh) -> str:
     assert stage is not None
     idle = bubble(mesh, count)
     waits = "" if idle is None else f", bubble {units.percent(idle)} of the computing time"
-    every, many = (f"{number:,} micro-batch{'' if number == 1 else 'es'}" for number in (count, stage.in_flight))
+    every, many = (units.number_of(number, "micro-batch") for number in (count, stage.in_flight))
     ends = {0: "the first pipeline rank", mesh.pp - 1: "the last pipeline rank"}
     rank = ends.get(stage.rank, f"pipeline rank {stage.rank + 1:,} of {mesh.pp:,}")
     highest = f"{rank} has the highest peak, with {many} in flight"

@@ -363,7 +363,7 @@ def _step_sizes(whole: int, micro: int | None, steps: int | None, ranks: int) ->
     each, left = divmod(whole, ranks)
     of, on = (
         f"{option('global_batch_size', whole)} does not divide into",
-        f"over {ranks:,} data-parallel rank{'' if ranks == 1 else 's'}",
+        f"over {units.number_of(ranks, 'data-parallel rank')}",
     )
     if left:
         raise UsageError(f"{of} {ranks:,} data-parallel ranks", f"give a multiple of {ranks:,}")
@@ -397,8 +397,7 @@ def batch_words(work: Workload, recipe: Recipe) -> str:
     mesh = recipe.mesh or Mesh()
     replicas = mesh.batch_shards
     steps = "micro-batches" if mesh.pp > 1 else "accumulation steps"
-    sequences = f"{size:,} sequence{'' if size == 1 else 's'}"
-    words = f"batch {size:,}" if count == 1 else f"{count:,} {steps} of {sequences}"
+    words = f"batch {size:,}" if count == 1 else f"{count:,} {steps} of {units.number_of(size, 'sequence')}"
     if replicas > 1:
         words += f" on each of {replicas:,} {'ranks' if replicas == mesh.ranks else 'data-parallel groups'}"
     if replicas == 1 and 1 in (size, count):
