@@ -57,6 +57,43 @@ def test_more_ranks_free_what_torchtitan_measured() -> None:
     assert 0.90 < freed / 15.4 < freed / 15.0 < 0.94
 
 
+@pytest.mark.parametrize(("ctx", "batch", "reserved", "ratio"), [(8192, 32, 82.5, 0.84), (32_768, 8, 75.3, 0.91)])
+def test_a_pipeline_of_torchtitan_sums_gradients_in_fp32(ctx: int, batch: int, reserved: float, ratio: float) -> None:
+    """Tables 5 and 6 of the same page: Llama 3.1 405B under 1F1B, as many micro-batches as stages. Its fp32 sums of the
+    first stage's gradients take twice the counted bytes: 16 of 126 layers, an eighth of each, and of the embedding."""
+    layout = {**FSDP, "tp": 8, "sp": True, "pp": 8, "microbatches": 8}
+    peak = load("llama-3.1-405b").train(ctx=ctx, batch=batch, recompute="full", **layout).peak_bytes
+    layer = 2 * 16_384 * (16_384 + 1_024 + 3 * 53_248 / 2) + 2 * 16_384
+    gradients = 2 * (16 * layer + 128_256 * 16_384) / 8
+    assert (peak + gradients) / GIB / reserved == pytest.approx(ratio, abs=0.01)
+
+
+SMALL = {"ctx": 4096, "batch": 2, "loss": "chunked", "recompute": "full"}
+ADAPTERS = {"lora": "64:q_proj,v_proj,o_proj,gate_proj,up_proj,down_proj", "adapter_dtype": "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "active"),
+    [
+        ({}, 24.9),
+        ({**ADAPTERS, "offload": "activations"}, 8.5),
+        ({**ADAPTERS, "offload": "activations", "weights_dtype": "nf4"}, 4.6),
+    ],
+)
+def test_torchtunes_active_memory(recipe: dict[str, Any], active: float) -> None:
+    """Llama 3.2 3B, compiled, on an A100 (meta-pytorch/torchtune, README.md: optimization flags)."""
+    assert load("llama-3.2-3b").train(**SMALL, **recipe).peak_bytes / GIB == pytest.approx(active, rel=0.06)
+
+
+def test_pefts_full_fine_tuning() -> None:
+    """Llama 3.2 3B in bf16 with torch's AdamW (huggingface/peft, method_comparison/MetaMathQA, L40S): 26.07 GB
+    allocated after a step, with logits and batch; 33.1 GB reserved, where the step copies the weights."""
+    step = load("llama-3.2-3b").train(ctx=256, batch=4, optimizer="adamw-foreach")
+    after = step.weights_bytes + step.gradients_bytes + step.optimizer_bytes
+    assert after / 26.07e9 == pytest.approx(0.986, abs=0.002)
+    assert step.peak_bytes / 33.1e9 == pytest.approx(0.97, abs=0.01)
+
+
 def test_a_million_tokens_of_qwen3_8b() -> None:
     """56.2 GB a GPU on 8 H100s (huggingface/trl, pull request 6846): FSDP among the 8 ranks of a context-parallel
     ring, full recomputation with offloaded inputs, a chunked loss. Here 8 groups of such ranks share the weights, so

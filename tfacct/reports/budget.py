@@ -66,7 +66,8 @@ NOTES = (
         "exact",
         2,
         lambda of: of["named"] and of,
-        "{name} takes {each} FLOPs per token at context {context:,}, counted over all matmuls instead of 6·N.",
+        "{name} takes {each} FLOPs per token at context {context:,}, counted over all matmuls; 6·N, as in most papers,"
+        " is {rule}.",
     ),
     NoteRow("speed", 2, lambda of: of["fits"] and of, "{speed} is assumed on each device, without interruptions."),
 )
@@ -183,6 +184,7 @@ def budget(
         "contexts": f"{CONTEXT:,} (or the longest of the preset, if shorter)" if ctx is None else f"{ctx:,}",
         "trained": units.people(tokens),
         "each": units.si(round(each)),
+        "rule": units.si(FLOPS_PER_PARAMETER * size),
         "speed": trainer and f"{speed} ({trainer.dtype})",
     }
     if model is not None:

@@ -27,7 +27,7 @@ CONVENTIONS = {
     "rule of thumb": "2·N·tokens, 6·N·tokens with --train. N: every parameter that a token uses, embeddings included.",
     "parameters": (
         "Every stored tensor once, a tied head with its embedding. Active parameters exclude the experts that a token"
-        " does not use."
+        " does not use. Some model cards also exclude the embedding (gpt-oss), or embedding and head (Ling)."
     ),
     "KV cache": (
         "Keys and values of all S tokens in every layer; in a window, of min(S, W) tokens; with latent attention"

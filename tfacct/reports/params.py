@@ -214,10 +214,11 @@ class About(NamedTuple):
 def _head(about: About) -> str:
     if not about.alone:
         return ""
+    own = _parts(about.facts[0], "params").get("lm_head", 0)
     return {
         None: "No language modeling head.",
         True: "lm_head is tied to embed: one weight, counted once, as embedding.",
-        False: "lm_head is not tied: it has its own weight, counted as non-embedding.",
+        False: f"lm_head is not tied: its {units.people(own)} parameters are counted as non-embedding.",
     }[about.facts[0]["tied_head"]]
 
 
