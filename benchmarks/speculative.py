@@ -19,8 +19,9 @@ from errors import HEAD, line
 from fitting import Array
 from measured import host, model
 
-from tfacct.timing.serving import Served
-from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS, mtp_draft
+from tfacct.timing.drafts_and_adapters import mtp_draft
+from tfacct.timing.serving import Served, Speculation
+from tfacct.timing.validated import DRAFTED
 
 Error: TypeAlias = Callable[[float], float]
 """Logarithm of predicted over measured, as a function of the new tokens of a step."""
@@ -30,13 +31,14 @@ ACCEPTANCES = [share / 100 for share in range(101)]
 def speculative(path: Path) -> list[str]:
     """Errors of the time per output token, and of its ratio to that of the same run without drafts."""
     times: dict[str, list[Error]] = {}
+    asked = Speculation(DRAFTED["drafts"], 0)
     gains: dict[str, list[Error]] = {}
     for row in csv.DictReader(path.open()):
         if row["model"] != "deepseek-v3":  # tfacct knows no such layer of the others
             continue
         tp, dp, ep = (int(row[name]) for name in ("attn_tp", "attn_dp", "moe_ep"))
         plain = host(row, tp, dp, ep, narrow_cache=row["engine"] == "trtllm")
-        drafting = replace(plain, draft=mtp_draft(plain, model(row["model"]), MTP_DRAFTS, 0))
+        drafting = replace(plain, draft=mtp_draft(plain, model(row["model"]), asked))
         size = int(row["concurrency"]), round(float(row["isl_mean"])), round(float(row["osl_mean"]))
         served, measured = drafting.served(*size), float(row["tpot_ms"]) / 1e3
         times.setdefault(row["cell"], []).append(_error(served, measured))
@@ -48,7 +50,7 @@ def speculative(path: Path) -> list[str]:
     print(line("seconds", left))
     print(line("ratio to the same run without drafts", _left(gains)))
     found = len(left), len(times), float(np.median(np.abs(np.exp(left) - 1)))
-    known = found[:2] == (MTP_RUNS, MTP_CELLS) and abs(found[2] - MTP_ERROR) < 0.0051
+    known = found[:2] == (DRAFTED["runs"], DRAFTED["cells"]) and abs(found[2] - DRAFTED["median"]) < 0.0051
     return [] if known else [f"drafts: runs, cells and error are {found}"]
 
 
@@ -62,6 +64,6 @@ def _left(cells: dict[str, list[Error]]) -> Array:
 
 
 def _fitted(errors: Sequence[Error]) -> Array:
-    steps = [sum(share**place for place in range(MTP_DRAFTS + 1)) for share in ACCEPTANCES]
+    steps = [sum(share**place for place in range(DRAFTED["drafts"] + 1)) for share in ACCEPTANCES]
     every = [np.array([error(tokens) for error in errors]) for tokens in steps]
     return min(every, key=lambda left: float(np.median(np.abs(left))))

@@ -9,11 +9,10 @@ from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
-from tfacct.timing.adapters import ServedLora, with_adapters
+from tfacct.timing.drafts_and_adapters import ServedLora, with_adapters, with_draft
 from tfacct.timing.kernel_time import CONSTANTS, step
 from tfacct.timing.placement import Deployment, Placement
-from tfacct.timing.serving import Host
-from tfacct.timing.speculative import Speculation, with_draft
+from tfacct.timing.serving import Host, Speculation
 
 DEEPSEEK = find("deepseek-v3")
 LLAMA = tfacct.load("llama-3.1-70b")
@@ -60,7 +59,7 @@ def test_published_requests(
 )
 def test_new_tokens_of_a_step(tokens: int, acceptance: float, each: float) -> None:
     draft = with_draft(placed(), Speculation(tokens, acceptance), 2048).host.draft
-    assert draft is not None and draft.accepted == pytest.approx(each)
+    assert draft is not None and draft.asked.accepted == pytest.approx(each)
 
 
 def test_a_step_verifies_the_drafts_and_one_more_token() -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.reports.serve import DisaggregatedReport, FewestReport, ServeReport
-    from tfacct.timing.adapters import ServedLora
-    from tfacct.timing.speculative import Speculation
+    from tfacct.timing.drafts_and_adapters import ServedLora
+    from tfacct.timing.serving import Speculation
 
 Prompt = Annotated[opt.Size, Option("Prompt length in tokens, 2k unless given.", "T")]
 New = Annotated[opt.Size, Option("New tokens per request, 256 unless given.", "N")]
@@ -206,7 +206,7 @@ def _adapters(lora: opt.Size | None, loaded: int | None) -> "ServedLora | None":
         if loaded is not None:
             raise UsageError(f"{option('adapters_loaded')} needs {option('lora')}", option("lora", 16))
         return None
-    from tfacct.timing.adapters import ServedLora
+    from tfacct.timing.drafts_and_adapters import ServedLora
 
     return ServedLora(str(lora), 1 if loaded is None else loaded)
 
@@ -222,7 +222,7 @@ def _speculation(tokens: int | None, acceptance: float | None, draft: str | None
             raise UsageError(f"{option(name)} needs {missing}", "engines log the acceptance of drafts")
         return None
     from tfacct.loading.find import find
-    from tfacct.timing.speculative import Speculation
+    from tfacct.timing.serving import Speculation
 
     return Speculation(tokens, acceptance, None if draft is None else find(draft))
 

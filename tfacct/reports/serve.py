@@ -37,13 +37,22 @@ from tfacct.reports.estimates import (
     placement_facts,
     validation_facts,
 )
-from tfacct.timing.disaggregated import Disaggregated, Flow, disaggregated
-from tfacct.timing.fewest import Fewest, Layout, fewest
 from tfacct.timing.kernel_time import CONSTANTS
-from tfacct.timing.load import Load, Loaded, Serving, requests_in, serving
+from tfacct.timing.load import (
+    Disaggregated,
+    Fewest,
+    Flow,
+    Layout,
+    Load,
+    Loaded,
+    Serving,
+    disaggregated,
+    fewest,
+    requests_in,
+    serving,
+)
 from tfacct.timing.placement import Deployment, Placement
-from tfacct.timing.speculative import MTP_CELLS, MTP_DRAFTS, MTP_ERROR, MTP_RUNS
-from tfacct.timing.validated import FEW, FIRST_TOKEN, MODELS, model_kind
+from tfacct.timing.validated import DRAFTED, FEW, FIRST_TOKEN, MODELS, model_kind
 
 Served: TypeAlias = Serving | Fewest | Disaggregated
 
@@ -67,7 +76,7 @@ class Drafts(Object):
 
     draft_tokens: int = of_more(lambda about: about.load.drafts.tokens)
     acceptance: float = of_more(lambda about: about.load.drafts.acceptance)
-    tokens_per_step: float = of_more(lambda about: about.one.host.draft.accepted)
+    tokens_per_step: float = of_more(lambda about: about.load.drafts.accepted)
     draft_model: str | None = of_more(lambda about: about.load.drafts.model and about.load.drafts.model.name)
     draft_weights_bytes: int = of_more(lambda about: about.one.host.draft.stored())
 
@@ -247,12 +256,12 @@ def _drafts(about: Any) -> dict[str, Any] | None:
     if about.load.drafts is None:
         return None
     measured = (
-        f"The {MTP_RUNS} measured runs of DeepSeek-V3 log neither drafts nor acceptance. Assuming"
-        f" {MTP_DRAFTS} drafts, and with one acceptance fitted to each of {MTP_CELLS} combinations of device, engine"
-        f" and format, the median error of TPOT was {units.percent(MTP_ERROR)}."
+        f"The {DRAFTED['runs']} measured runs of DeepSeek-V3 log neither drafts nor acceptance. Assuming"
+        f" {DRAFTED['drafts']} drafts, and with one acceptance fitted to each of {DRAFTED['cells']} combinations of"
+        f" device, engine and format, the median error of TPOT was {units.percent(DRAFTED['median'])}."
     )
     compared = "" if about.load.drafts.model else f" {measured}"
-    return {"draft": about.one.host.draft, "verified": about.load.drafts.tokens + 1, "compared": compared}
+    return {"draft": about.load.drafts, "verified": about.load.drafts.tokens + 1, "compared": compared}
 
 
 def _draft_formats(about: Any) -> dict[str, Any] | None:

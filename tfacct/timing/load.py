@@ -1,4 +1,5 @@
-"""Concurrent requests on devices: how many fit, time to first token, time per output token, throughput and cost."""
+"""Concurrent requests on devices: how many fit, time to first token, time per output token, throughput and cost; the
+fewest devices that are in time; workers that only prefill or decode. Estimates."""
 
 from __future__ import annotations
 
@@ -7,19 +8,21 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tfacct.accounts.memory import largest_that_fits
+from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.workload import Request, check_size
-from tfacct.loading import selection
+from tfacct.ledger.einsum import rounded_up
+from tfacct.ledger.workload import Request, Workload, check_size
+from tfacct.loading import devices, selection
+from tfacct.loading.links import NODE
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.timing import measured_runs
-from tfacct.timing.adapters import ServedLora, with_adapters
+from tfacct.timing.drafts_and_adapters import ServedLora, with_adapters, with_draft
 from tfacct.timing.kernel_time import CONSTANTS
-from tfacct.timing.placement import Deployment, Placement
-from tfacct.timing.serving import Served
-from tfacct.timing.speculative import Speculation, with_draft
+from tfacct.timing.placement import Deployment, Placement, device_numbers
+from tfacct.timing.serving import Served, Speculation
 from tfacct.timing.utilization import check_positive
 
 REQUESTS = (1, 8, 32, 64, 128, 256, 512)
@@ -210,3 +213,199 @@ def loaded(one: Placement, load: Load, requests: int) -> Loaded:
 def _token(one: Placement, served: Served) -> tuple[float, float]:
     """The range of time per output token."""
     return one.interval(served.token[1], "token") or served.token
+
+
+# The fewest devices that serve requests within two times, by the upper ends of their ranges: tensor parallelism inside
+# a node, and replicas of it.
+
+
+class Layout(NamedTuple):
+    """`replicas` of a model, each on the devices of a placement. `loop`: requests of the fullest replica. `rate`: new
+    tokens per second of all requests; `cost`: price of a million of them."""
+
+    one: Placement
+    memory: MemoryLimit
+    replicas: int
+    loop: Loaded
+    rate: float
+    cost: float | None
+
+    @property
+    def devices(self) -> int:
+        """Devices of all replicas."""
+        return self.replicas * self.one.count
+
+    @property
+    def words(self) -> str:
+        """The layout in words: `3 replicas of tp=2`."""
+        tp = f"tp={self.one.count}"
+        return tp if self.replicas == 1 else f"{self.replicas:,} replicas of {tp}"
+
+
+@record
+class Fewest:
+    """Layouts that give each of so many concurrent `requests` its first token within `ttft` seconds, and each further
+    one within the time of the load, if all prompts arrive at once: one for each tensor-parallel size, the fewest
+    devices first, of equal numbers the one with the most tokens per second. `spread_out`: the first of those that do if
+    no prompt waits for another. `one`, `memory`, `most`: of the first, a replica, and the requests of the fullest."""
+
+    load: Load
+    requests: int
+    ttft: float
+    layouts: Sequence[Layout]
+    spread_out: Layout
+    one: Placement
+    memory: MemoryLimit
+    most: Loaded
+
+    @property
+    def best(self) -> Layout:
+        """The layout with the fewest devices."""
+        return self.layouts[0]
+
+
+def fewest(model: LoadedModel, on: Deployment, load: Load, requests: int, ttft: float) -> Fewest:
+    """The layouts that are in time, on as many devices as necessary, or on at most those of `on` if it has several.
+    Raises TfacctError if there is none."""
+    load.check_runs(model)
+    count, device = devices.several(option("on"), on.on)
+    node = count if count > 1 else max(NODE, device.links.joined)
+    counts = [tp for tp in device_numbers(model, on.ep, on.dtype) if tp <= node and device.links.known(tp)]
+    placed = [(one, on.memory_of(one.count, device)) for one in on.placements(model, device, counts)]
+    holding = [(one, memory) for one, memory in placed if one.host.capacity(load.context, memory.usable, 1)]
+    if not holding:
+        one, memory = placed[-1]
+        one.check_fits(load.context, 1, memory)
+    at_once, spread_out = (
+        sorted(
+            (layout for each in holding if (layout := _with_replicas(*each, load, requests, ttft, spread))),
+            key=lambda each: (each.devices, -each.loop.each),
+        )
+        for spread in (False, True)
+    )
+    found = [layout for layout in at_once if count == 1 or layout.devices <= count]
+    if not found:
+        raise _missed(load, requests, ttft, holding[-1][0], [*at_once[:1], *spread_out[:1]])
+    best = found[0]
+    return Fewest(load, requests, ttft, found, spread_out[0], best.one, best.memory, best.loop)
+
+
+def _with_replicas(
+    one: Placement, memory: MemoryLimit, load: Load, requests: int, ttft: float, spread_out: bool
+) -> Layout | None:
+    """The fewest replicas of a placement that are in time by the upper ends of the ranges; None if not even a request
+    alone is. `spread_out`: no prompt waits for another."""
+    fitting = one.host.capacity(load.context, memory.usable, requests)
+    first_token = loaded(one, load, 1).first_token[1]
+
+    def is_late(each: int) -> bool:
+        loop = loaded(one, load, each)
+        is_slow = load.within is not None and loop.token is not None and loop.token[1] > load.within
+        return is_slow or (first_token if spread_out else loop.first_token[1]) > ttft
+
+    each = largest_that_fits(is_late, 0, fitting)
+    if not each:
+        return None
+    replicas = rounded_up(requests, each)
+    loop = loaded(one, load, rounded_up(requests, replicas))
+    rate = requests * loop.each
+    return Layout(one, memory, replicas, loop, rate, load.cost(replicas * one.count, rate))
+
+
+def _missed(load: Load, requests: int, ttft: float, largest: Placement, best: Sequence[Layout]) -> UsageError:
+    """The error for times that no layout meets on devices up to those of the `largest`. `best`: layouts on more
+    devices, if prompts arrive at once, and spread out."""
+    name, device = largest.model.name, largest.device
+    goal = f"{units.requests(requests)} with the first token within {units.seconds(ttft)}"
+    goal += "" if load.within is None else f" and each later token within {units.seconds(load.within)}"
+    if best:
+        needed, least = (layout.devices for layout in best)
+        arrivals = f", or {least:,} if the prompts do not arrive at once" if least < needed else ""
+        return UsageError(
+            f"{name}: too few devices for {goal}: the fewest are {needed:,} × {device.name}{arrivals}",
+            option("on", f"{needed}x{device.id}"),
+        )
+    alone = loaded(largest, load, 1)
+    token = "" if alone.token is None else f", {units.seconds(alone.token[1])} per token"
+    return UsageError(
+        f"{name}: no layout of up to {largest.count:,} × {device.id} serves {goal}",
+        f"even one request alone on {largest.count:,} devices: first token up to"
+        f" {units.seconds(alone.first_token[1])}{token}",
+    )
+
+
+# Workers that only prefill, and workers that only decode: each alone, without a queue between them.
+
+
+class Flow(NamedTuple):
+    """So many requests in flight in both workers. `batch`: those of them that the decode worker has. `token`: seconds
+    of its step. `request`: seconds of a request that waits for no other. `busy`: share of the time that the prefill
+    worker computes; prompts queue where it is above 1, and there is no `rate` of new tokens per second."""
+
+    requests: int
+    batch: int
+    token: float
+    request: float
+    busy: float
+    rate: float | None
+    cost: float | None
+
+
+@record
+class Disaggregated:
+    """A model on a prefill worker and on a decode worker (`one`). `first_token`: seconds to the first token of a prompt
+    alone. `fitting`: requests of both workers, the decode worker's share of which fits."""
+
+    prefill: Placement
+    one: Placement
+    load: Load
+    memory: MemoryLimit
+    first_token: float
+    fitting: int
+    flows: Sequence[Flow]
+
+    @property
+    def most(self) -> Flow:
+        """The largest number of requests for which a prefill worker is enough; the smallest if it is for none."""
+        fewest = min(self.flows, key=lambda flow: flow.requests)
+        return max((flow for flow in self.flows if flow.busy <= 1), key=lambda flow: flow.requests, default=fewest)
+
+
+def disaggregated(model: LoadedModel, prefill_on: Deployment, on: Deployment, load: Load) -> Disaggregated:
+    """The load on a prefill worker and a decode worker. Raises TfacctError."""
+    if load.new == 1:
+        raise UsageError(f"{option('new', 1)}: the prefill worker gives the first token, so none is decoded")
+    load.check_runs(model)
+    memory, prefill_memory = on.memory(), prefill_on.memory()
+    one = on.place(model, memory.count, memory.device)
+    prefill = prefill_on.place(model, prefill_memory.count, prefill_memory.device)
+    prefill.check_fits(load.prompt, 1, prefill_memory)
+    one.check_fits(load.context, 1, memory)
+    first = prefill.host.served(1, load.prompt, 1).request
+    fitting = int(_in_flight(one, load, first, one.host.capacity(load.context, memory.usable)))
+    flows = [_flow(prefill, one, load, first, requests) for requests in requests_tried(load, fitting)]
+    return Disaggregated(prefill, one, load, memory, first, fitting, flows)
+
+
+def _step(one: Placement, load: Load, batch: int) -> float:
+    """Seconds of a decode step at the middle of an answer."""
+    return one.host.step(Workload(load.prompt + load.new // 2, 1, batch)).seconds
+
+
+def _in_flight(one: Placement, load: Load, first: float, batch: int) -> float:
+    """Requests in flight in both workers where `batch` of them decode, by Little's law: as many as their share of the
+    time of a request."""
+    return batch * (1 + first / ((load.new - 1) * _step(one, load, batch)))
+
+
+def _flow(prefill: Placement, one: Placement, load: Load, first: float, requests: int) -> Flow:
+    def exceeds(batch: int) -> bool:
+        return _in_flight(one, load, first, batch) * (1 - 0.5 / batch) > requests  # rounded to the nearest
+
+    batch = max(1, largest_that_fits(exceeds, 0, requests))
+    token = _step(one, load, batch)
+    request = first + (load.new - 1) * token
+    busy = requests / request * prefill.host.served(requests, load.prompt, 1).prompt
+    rate = requests * load.new / request if busy <= 1 else None
+    cost = None if rate is None else load.cost(prefill.count + one.count, rate)
+    return Flow(requests, batch, token, request, busy, rate, cost)

@@ -14,14 +14,20 @@ from collections.abc import Set
 from typing import NamedTuple
 
 from tfacct.accounts.memory import largest_that_fits
+from tfacct.base.errors import UsageError
 from tfacct.base.record import record
+from tfacct.base.spelling import option
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import BF16, Storage, Width
-from tfacct.ledger.workload import LARGEST, Workload
+from tfacct.ledger.workload import LARGEST, Workload, check_size
 from tfacct.loading.devices import Device
+from tfacct.loading.model import LoadedModel
 from tfacct.timing.kernel_time import CONSTANTS, Constants, Step, step
 from tfacct.timing.kernels import Kernel, Split, cache_bytes, kernels, weight_bytes
+
+MOST_DRAFTS = 32
+"""Largest number of tokens that are drafted in a step."""
 
 
 class Loop(NamedTuple):
@@ -90,24 +96,48 @@ class Served(NamedTuple):
 
 
 @record
-class Draft:
-    """Speculative decoding: a `host` drafts `tokens` in every step, one after the other, and the model verifies them
-    all at once. `acceptance`: the share of drafts that it accepts, where it accepted all before them. `shared`: paths
-    of weights that are the model's own."""
+class Speculation:
+    """Speculative decoding: `tokens` are drafted in every step, one after the other, and the model verifies them all at
+    once. `acceptance`: the share of drafts that it accepts, where it accepted all before them. `model`: what drafts;
+    None for the model's own multi-token prediction layer. Raises UsageError."""
 
-    host: Host
     tokens: int
     acceptance: float
-    shared: Set[str] = frozenset()
+    model: LoadedModel | None = None
+
+    @property
+    def words(self) -> str:
+        """The drafts in words."""
+        each = "1 draft" if self.tokens == 1 else f"{self.tokens:,} drafts"
+        return (
+            f"{each} per step{'' if self.model is None else f' from {self.model.name}'}, acceptance {self.acceptance:g}"
+        )
 
     @property
     def accepted(self) -> float:
         """New tokens of a step on average, with the one that the model itself adds: (1 − α^(k+1)) / (1 − α).
 
-        >>> Draft(None, 3, 0.5).accepted
+        >>> Speculation(3, 0.5).accepted
         1.875
         """
         return sum(self.acceptance**place for place in range(self.tokens + 1))
+
+    def __post_init__(self) -> None:
+        check_size(option("draft_tokens"), self.tokens, MOST_DRAFTS)
+        if not isinstance(self.acceptance, (int, float)) or not 0 <= self.acceptance <= 1:
+            raise UsageError(
+                f"{option('acceptance')} must be from 0 to 1, not {self.acceptance!r}",
+                "the share of accepted drafts, given that all earlier ones were accepted: engines log it",
+            )
+
+
+@record
+class Draft:
+    """The `host` that drafts what is `asked`. `shared`: paths of weights that are the model's own."""
+
+    host: Host
+    asked: Speculation
+    shared: Set[str] = frozenset()
 
     def stored(self) -> int:
         """Bytes on one device of the weights that only drafts need."""
@@ -164,7 +194,7 @@ class Host:
         whole, one = Workload(prompt, prompt, prompts, "last"), Workload(prompt + new // 2, 1, requests)
         prefill, decode, tokens = self.kernels(whole), list[Kernel](), 1.0
         if self.draft is not None:
-            drafts, tokens = self.draft.tokens, self.draft.accepted
+            drafts, tokens = self.draft.asked.tokens, self.draft.asked.accepted
             prefill += self.draft.host.kernels(whole)
             decode += drafts * self.draft.host.kernels(one)
             one = Workload(one.context + drafts, 1 + drafts, requests)

@@ -77,6 +77,8 @@ FIRST_TOKEN: Mapping[tuple[Class, bool], tuple[int, int]] = {
 }
 """By class, and whether the requests were few: measured runs, and in how many of them the mean time to first token was
 at most the upper end of its range."""
+DRAFTED: Mapping[str, Any] = TABLE["drafted"]
+"""Errors of the time per output token of runs with drafts."""
 NEVER_FITTED: frozenset[Class] = frozenset(("recurrent", "indexed"))
 """Classes whose runs no constant was fitted to."""
 ENOUGH = 3
