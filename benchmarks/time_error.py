@@ -135,14 +135,15 @@ def serving(folder: Path) -> list[str]:
 
 def _first_tokens(runs: Sequence[Run]) -> list[str]:
     """How `FIRST_TOKEN` differs from the measured runs."""
-    found: dict[tuple[Class, bool], tuple[int, int]] = {}
-    for kind, few in FIRST_TOKEN:
-        high, times = VALIDATED[kind, "request"].high, list[bool]()
+    found: dict[str, dict[str, list[int]]] = {}
+    for kind in FIRST_TOKEN:
+        high, times = VALIDATED[kind, "request"].high, dict[str, list[bool]](few=[], many=[])
         for run in runs:
-            if run.kind == kind and run.first_token is not None and not run.flag and (run.loop.requests <= FEW) == few:
+            if run.kind == kind and run.first_token is not None and not run.flag:
                 served = run.loop.served()
-                times.append(run.first_token <= high * (run.loop.requests * served.prompt + CONSTANTS.request))
-        found[kind, few] = len(times), sum(times)
+                last = high * (run.loop.requests * served.prompt + CONSTANTS.request)
+                times["few" if run.loop.requests <= FEW else "many"].append(run.first_token <= last)
+        found[kind] = {name: [len(each), sum(each)] for name, each in times.items()}
     print("\nfirst tokens: runs, and those within the upper end of the range:", found)
     return [] if found == FIRST_TOKEN else ["FIRST_TOKEN differs from the measured runs"]
 

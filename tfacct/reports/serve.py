@@ -459,10 +459,9 @@ def _first_token_measured(about: Fewest) -> str:
     one, requests = about.one, about.most.requests
     if one.error() is None:
         return ""
-    measured = FIRST_TOKEN.get((one.kind, requests <= FEW))
-    if measured is None:
+    if one.kind not in FIRST_TOKEN:
         return "First token: its range was compared with no measured run on such devices."
-    runs, in_time = measured
+    runs, in_time = FIRST_TOKEN[one.kind]["few" if requests <= FEW else "many"]
     share = units.percent(Fraction(in_time, runs), 0)
     few = "at most" if requests <= FEW else "more than"
     of = f"{runs:,} measured runs of {MODELS[model_kind(one.model.ledger)]} with {few} {FEW} requests"

@@ -23,7 +23,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.support import CutError, check_mesh, check_shares
 from tfacct.timing.kernels import HEADS, NoKernelError, Split, kernels, share
 from tfacct.timing.serving import Host
-from tfacct.timing.validated import ENOUGH, VALIDATED, Class, Metric, Validation, class_of, runs_in, unmeasured_run
+from tfacct.timing.validated import ENOUGH, VALIDATED, Class, Metric, Validation, model_kind, runs_in, unmeasured_run
 
 MOST = 1024
 """Devices that one model is divided among."""
@@ -57,7 +57,9 @@ class Placement:
     @property
     def kind(self) -> Class:
         """The class of runs whose errors are those of this model here."""
-        return class_of(self.model.ledger, self.device, self.link)
+        if self.device.vendor == "AMD":
+            return "amd"
+        return "pcie" if self.link is not None and self.link.reach == "node" else model_kind(self.model.ledger)
 
     @property
     def runs_alike(self) -> int:

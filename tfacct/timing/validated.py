@@ -59,24 +59,22 @@ class Reported:
 
 TABLE: Mapping[Any, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 """The figures, whose file says what each is."""
-CLASSES = [kind for kind, figures in TABLE.items() if "on" in figures]
+CLASSES = {kind: figures for kind, figures in TABLE.items() if "on" in figures}
 VALIDATED: Mapping[tuple[str, Metric], Validation] = {
-    (kind, metric): Validation(kind, metric, **{"on": TABLE[kind]["on"], **TABLE[kind][metric]})
-    for kind in CLASSES
+    (kind, metric): Validation(kind, metric, **{"on": figures["on"], **figures[metric]})
+    for kind, figures in CLASSES.items()
     for metric in get_args(Metric)
-    if metric in TABLE[kind]
+    if metric in figures
 }
-STORED: Mapping[str, Mapping[str, int]] = {kind: TABLE[kind]["stored"] for kind in CLASSES}
+STORED: Mapping[str, Mapping[str, int]] = {kind: figures["stored"] for kind, figures in CLASSES.items()}
 """Measured runs by the format of weights; of training steps by that of products."""
 FEW = 4
 """Largest number of concurrent requests that is few."""
-FIRST_TOKEN: Mapping[tuple[Class, bool], tuple[int, int]] = {
-    (kind, name == "few"): (runs, in_time)
-    for kind in CLASSES
-    for name, (runs, in_time) in TABLE[kind].get("first_token", {}).items()
+FIRST_TOKEN: Mapping[str, Mapping[str, Sequence[int]]] = {
+    kind: figures["first_token"] for kind, figures in CLASSES.items() if "first_token" in figures
 }
-"""By class, and whether the requests were few: measured runs, and in how many of them the mean time to first token was
-at most the upper end of its range."""
+"""By class, with few and with many requests: measured runs, and in how many of them the mean time to first token was at
+most the upper end of its range."""
 DRAFTED: Mapping[str, Any] = TABLE["drafted"]
 """Errors of the time per output token of runs with drafts."""
 NEVER_FITTED: frozenset[Class] = frozenset(("recurrent", "indexed"))
@@ -98,8 +96,6 @@ NEWER_LAYOUTS: Mapping[str, Reported] = {name: Reported(**one) for name, one in 
 NEWER_ENDS = 0.7, 1.45
 """Factors between which steps of other stacks lie: much wider than of these, as one model on the same cards differs by
 1.7 between stacks."""
-MEASURED = "NVIDIA"
-"""The maker of all devices that the constants were fitted to."""
 
 
 KINDS: Mapping[Model, frozenset[str]] = {
@@ -124,15 +120,6 @@ def model_kind(ledger: Ledger) -> Model:
     axes = {axis for group in ledger.groups for axis in group.axes}
     plain: Model = "experts" if ledger.experts else "dense"
     return next((kind for kind, special in KINDS.items() if not special.isdisjoint(axes)), plain)
-
-
-def class_of(ledger: Ledger, device: Device, link: Link | None) -> Class:
-    """The class of runs whose errors are those of such a run."""
-    if device.vendor == "AMD":
-        return "amd"
-    if link is not None and link.reach == "node":
-        return "pcie"
-    return model_kind(ledger)
 
 
 def unmeasured_run(ledger: Ledger, device: Device, link: Link | None, stored: str) -> str:
@@ -168,7 +155,7 @@ def runs_in(kind: Class, stored: str) -> int:
 def unmeasured(what: Literal["run", "step"], device: Device, link: Link | None, reaches: Sequence[str]) -> str:
     """The reason why the error on these devices is not known: their maker, or a link whose reach no measured run had;
     empty where runs like this were measured."""
-    if device.vendor != MEASURED and (what == "step" or device.id not in VALIDATED["amd", "request"].on):
+    if device.vendor != "NVIDIA" and (what == "step" or device.id not in VALIDATED["amd", "request"].on):
         return f"No {what} on {device.vendor or 'such'} devices was measured"
     if "bf16" not in device.peak:
         return f"No {what} on devices without bf16 units was measured"
