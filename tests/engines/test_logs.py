@@ -49,6 +49,66 @@ def test_the_last_start_of_a_log_is_read(tmp_path: Path) -> None:
     assert start.answer == "The log agrees with the estimate: 4 of 4 figures."
 
 
+def test_the_last_start_of_a_log_without_a_line_of_the_server(tmp_path: Path) -> None:
+    """`LLM()` and servers from 0.15 on print their version without these words."""
+    later = LOG.replace("[api_server.py:1] vLLM API server version 0.19.0", "[utils.py:287] █ version 0.19.0")
+    later = later.replace("INFO Model", "INFO Initializing a V1 LLM engine (v0.19.0)\nINFO Model")
+    first = later.replace(", 'gpu_memory_utilization': 0.95", "").replace("58.11 GiB", "50.20 GiB")
+    start = load("llama-3.1-8b").engine(on="h100", log=written(tmp_path, first + later))
+    assert start.answer == "The log agrees with the estimate: 4 of 4 figures."
+
+
+LAST_LINE = """INFO [gpu_worker.py:298] Available KV cache memory: 8.60 GiB
+INFO [kv_cache_utils.py:864] GPU KV cache size: 62,608 tokens
+INFO [kv_cache_utils.py:868] Maximum concurrency for 1,024 tokens per request: 61.14x
+INFO [gpu_worker.py:391] Free memory on device (23.08/23.53 GiB) on startup. Desired GPU memory utilization is \
+(0.8, 18.82 GiB). Actual usage is 8.8 GiB for weight, 1.4 GiB for peak activation, 0.02 GiB for non-torch memory, and \
+0.68 GiB for CUDAGraph memory. Replace gpu_memory_utilization config with `--kv-cache-memory=8347223347` to fit
+"""
+"""Of Qwen3-8B in fp8 on an RTX 4090, as vLLM 0.10.2 printed it."""
+
+
+def test_memory_of_the_last_line(tmp_path: Path) -> None:
+    """It has the card's total and the utilization too, so that the estimate has the printed tokens."""
+    known = {"on": "4090", "dtype": "fp8-block", "engine_version": "0.10", "max_model_len": 1024}
+    start = load("qwen3-8b").engine(**known, log=written(tmp_path, LAST_LINE))
+    figures = ["weights", "activations", "outside", "pool", "tokens", "concurrency"]
+    assert [one["what"] for one in start.log] == figures and all(one["agrees"] for one in start.log)
+    assert start.kv_cache_tokens == 62_608 and start.total_memory_bytes == int(23.53 * GIB)
+
+
+def test_memory_of_the_last_line_from_0_27_on(tmp_path: Path) -> None:
+    """Weights and memory outside torch are one figure, and activations have the graphs in them: none is compared."""
+    line = """Free memory on device (78.84/79.25 GiB) on startup. Desired GPU memory utilization is (0.92, 72.91 GiB).\
+ Actual usage is 15.26 GiB for consumed memory (weights + non-torch), 1.44 GiB for peak activation, and 0.23 GiB for\
+ CUDAGraph memory."""
+    found = logs.read(profile_of("vllm"), written(tmp_path, line))
+    assert found.keys() == {"gpu_memory_utilization", "total_memory"}
+    assert (found["gpu_memory_utilization"][0], found["total_memory"][0]) == (0.92, pytest.approx(79.25 * GIB))
+
+
+def test_memory_of_the_v0_engine(tmp_path: Path) -> None:
+    line = """the current vLLM instance can use total_gpu_memory (22.06GiB) x gpu_memory_utilization (0.90) = 19.85GiB
+model weights take 2.88GiB; non_torch_memory takes 0.05GiB; PyTorch activation peak memory takes 1.40GiB; the rest of\
+ the memory reserved for KV Cache is 15.52GiB."""
+    found = logs.read(profile_of("vllm", "0.7"), written(tmp_path, line))
+    gib = {"weights": 2.88, "outside": 0.05, "activations": 1.4, "pool": 15.52, "total_memory": 22.06}
+    assert {name: found[name][0] / GIB for name in gib} == pytest.approx(gib)
+
+
+def test_flags_of_the_cache(tmp_path: Path) -> None:
+    """A size, tokens of a block, and what a request has of states, all of which the tokens follow from."""
+    line = "non-default args: {'kv_cache_memory_bytes': 9126805504, 'block_size': 32}\n"
+    start = load("llama-3.1-8b").engine(on="h100", log=written(tmp_path, f"{line}GPU KV cache size: 69,632 tokens"))
+    assert (start.pool_bytes, start.block_size, start.log[0]["computed"]) == (9_126_805_504, 32, 69_632)
+    line = "Forcing kv cache block size to 64 for FlashMLA backend."
+    assert logs.read(profile_of("vllm"), written(tmp_path, line))["block_size"][0] == 64
+    for mode, blocks in (("align", 2), ("none", 1)):
+        line = f"Mamba cache mode is set to '{mode}' for Qwen3_5 by default\nGPU KV cache size: 9 tokens"
+        start = load("qwen3.5-9b").engine(on="h100", log=written(tmp_path, line))
+        assert start.groups[0]["kind"] == "state" and start.groups[0]["pages_per_request"] == blocks
+
+
 def test_a_length_that_the_engine_chooses_is_no_length(tmp_path: Path) -> None:
     """vLLM writes -1 for the longest length that fits, and the length that it chose in the next line."""
     chosen = LOG.replace("'max_model_len': 8192", "max_model_len=-1").replace("0.95}", "0.95}\nmax_seq_len=8192")
@@ -194,6 +254,17 @@ def test_lines_of_sglang(tmp_path: Path) -> None:
     other = written(tmp_path, SGLANG.replace("414310", "401310").replace("mem usage=14.99", "mem usage=15.71"))
     start = load("llama-3.1-8b").engine(engine="sglang", on="h100", log=other)
     assert not any(one["agrees"] for one in start.log) and ": weights is the first figure that differs" in start.answer
+    restarted = written(tmp_path, SGLANG.replace("0.834", "0.7") + SGLANG)
+    assert load("llama-3.1-8b").engine(engine="sglang", on="h100", log=restarted).agrees
+
+
+def test_weights_of_sglang_are_a_fall_of_free_memory(tmp_path: Path) -> None:
+    """A start printed 15.11 GB for the weights that vLLM has 14.99 GiB of."""
+    log = written(
+        tmp_path, "Load weight end. avail mem=63.48 GB, mem usage=15.11 GB.\n#tokens: 442750, K size: 27.02 GB"
+    )
+    start = load("llama-3.1-8b").engine(engine="sglang", on="h100", engine_version="0.4", log=log)
+    assert [(one["what"], one["agrees"]) for one in start.log] == [("weights", True), ("tokens", True)]
 
 
 def test_a_latent_cache_of_sglang(tmp_path: Path) -> None:
@@ -230,6 +301,14 @@ def test_lines_of_llama_cpp(tmp_path: Path) -> None:
     start = load("llama-3.1-8b").engine(engine="llama.cpp", on="4090", dtype="q4_k_m", log=log)
     assert [one["what"] for one in start.log] == ["weights", "activations", "pool"]
     assert all(one["agrees"] for one in start.log) and start.launch.endswith("-c 8192 -ub 512")
+
+
+def test_a_trial_run_of_llama_cpp_allocates_nothing(tmp_path: Path) -> None:
+    trial = "CUDA0 model buffer size =     0.00 MiB\nllama_kv_cache:      CUDA0 KV buffer size =     0.00 MiB\n"
+    start = load("llama-3.1-8b").engine(
+        engine="llama.cpp", on="4090", dtype="q4_k_m", log=written(tmp_path, trial + LLAMA_CPP)
+    )
+    assert all(one["agrees"] for one in start.log)
 
 
 @pytest.mark.parametrize(("name", "text"), [("sglang", SGLANG), ("llama.cpp", LLAMA_CPP)])

@@ -103,6 +103,20 @@ def test_a_layer_by_hand() -> None:
     assert vllm.layer(launch("llama-3.1-8b", tp=2)) == 8192 * 2 * (3 * 14_336 // 2 + 3 * 4096) + 48 * MIB
 
 
+@pytest.mark.parametrize(
+    ("name", "device", "length", "seqs", "printed"),
+    [("qwen2.5-1.5b", "t4", 32_768, 256, 2.02), ("qwen3-4b", "rtx-4090", 10_000, 1, 0.74)],
+)
+def test_the_v0_engine_runs_whole_requests_and_compiles_nothing(
+    name: str, device: str, length: int, seqs: int, printed: float
+) -> None:
+    """Two starts of the V0 engine printed 2.02 and 0.74 GiB. Longer requests run in chunks of 2,048 tokens."""
+    start = launch(name, "0.7", device, max_model_len=length, max_num_seqs=seqs)
+    assert sum(vllm.peak(start).values()) / GIB == pytest.approx(printed, abs=0.005)
+    assert start.batched == length and launch(name, "0.8", device, max_model_len=length).batched == 2048
+    assert launch("llama-3.1-8b", "0.7", device).batched == 2048
+
+
 def test_buffers_of_experts_by_hand() -> None:
     """Mixtral on two cards: two experts for each of 8,192 tokens, 7,168 wide, so 14,336 for gate and up."""
     assert vllm.workspace(launch("mixtral-8x7b", tp=2)) == 8192 * 2 * (7168 + 14_336) * 2
@@ -201,6 +215,32 @@ def test_three_whole_logs_of_hybrids() -> None:
     layers = cache_layers(presets.load("qwen3.5-35b-a3b"), width("fp8"))
     found = Pages(layers, int(1.28 * GIB), padding_ratio=1.5, mode="align")
     assert (found.tokens, round(found.concurrency(65_536), 2)) == (33_536, 1.68)
+
+
+@pytest.mark.parametrize(("tp", "gib", "printed"), [(1, 19.54, 313_650), (2, 12.93, 415_125)])
+def test_prefix_caching_is_the_default_with_states_from_0_28_on(tp: int, gib: float, printed: int) -> None:
+    """Two starts of a 27B hybrid printed these tokens for requests of 262,144. A request has one state more for each
+    of three groups: 341 blocks of 784 tokens, not 338."""
+    flags = {"max_model_len": 262_144, "kv_cache_memory_bytes": int(gib * GIB), "tp": tp}
+    start = vllm.start(launch("qwen3.5-27b", "0.28", "rtx-pro-6000", **flags))
+    assert (start.tokens, start.pages and start.pages.per_request(262_144)) == (printed, 341)
+    older = vllm.start(launch("qwen3.5-27b", "0.27", "rtx-pro-6000", **flags))
+    assert older.pages is not None and older.pages.per_request(262_144) == 338
+
+
+@pytest.mark.parametrize(
+    ("version", "mode", "words"),
+    [
+        ("0.27", "none", ""),
+        ("0.27", "align", " --enable-prefix-caching --mamba-cache-mode align"),
+        ("0.28", "none", " --no-enable-prefix-caching"),
+        ("0.28", "align", ""),
+        ("0.28", "all", " --mamba-cache-mode all"),
+    ],
+)
+def test_the_launch_line_has_the_flags_of_a_mode(version: str, mode: str, words: str) -> None:
+    start = load("qwen3.5-9b").engine(on="h100", engine_version=version, mamba_cache_mode=mode)
+    assert start.launch == f"vllm serve Qwen/Qwen3.5-9B{words}"
 
 
 def test_groups_of_windowed_layers() -> None:

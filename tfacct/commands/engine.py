@@ -32,10 +32,9 @@ class LaunchFlags(TypedDict, total=False):
     enforce_eager: Annotated[bool, Option("No CUDA graphs.", default=False)]
     block_size: Annotated[int | None, Option("Tokens per block of the KV cache.", "N", advanced=True)]
     mamba_cache_mode: Annotated[
-        Literal["none", "align", "all"],
+        Literal["none", "align", "all"] | None,
         Option(
-            "State blocks per request: 1 (none), 2 (align), or one per block of tokens (all).",
-            default="none",
+            "State blocks per request: 1 (none), 2 (align), or one per block of tokens (all). Default: the engine's.",
             advanced=True,
         ),
     ]

@@ -45,7 +45,7 @@ class Flags(NamedTuple):
     pp: int = 1
     enforce_eager: bool = False
     block_size: int | None = None
-    mamba_cache_mode: MambaMode = "none"
+    mamba_cache_mode: MambaMode | None = None
     kv_cache_memory_bytes: int | None = None
     total_memory: int | None = None
 
@@ -69,6 +69,7 @@ class Launch:
         self.length: int = flags.max_model_len or profile["context"] or model.context
         memory = 0 if device.id.startswith(tuple(profile["small_cards"])) else self.total
         tokens, seqs = next(most for least, *most in profile["batch"] if memory >= least * GIB)
+        tokens = max(tokens, self.length) if self.length <= profile["whole_requests"] else tokens
         tokens = min(tokens, (flags.max_num_seqs or seqs) * self.length)
         self.batched: int = tokens if flags.max_num_batched_tokens is None else flags.max_num_batched_tokens
         self.seqs: int = flags.max_num_seqs or min(seqs, self.batched)
@@ -148,6 +149,7 @@ def words(profile: Profile, flags: Flags, **more: str | int | None) -> list[str]
     """Flags of a launch line with another value than their default, as the engine has them."""
     stored = flags.dtype and units.dtype_name(flags.dtype)
     names = {"dtype": profile["weights"].get(stored), "kv_dtype": profile["cache"].get(flags.kv_dtype)}
+    names["mamba_cache_mode"] = profile["state_caching"].get(flags.mamba_cache_mode)
     given = typed_flags(flags._asdict() | names | more)
     return [template.format(given[name]) for name, template in profile["flags"].items() if given.get(name)]
 

@@ -33,7 +33,8 @@ def read(engine: Profile, path: str) -> dict[str, Figure | str]:
     """The first figure or word of each name in the last start of a log; of flags, no words that are their defaults.
     Raises TfacctError for a file without any figure."""
     text, found = _text(path), dict[str, Figure | str]()
-    text = text[max(0, text.rfind(engine.get("first_line", text))) :]
+    *_, start = 0, *(match.start() for match in re.finditer(engine.get("first_line", "^"), text))
+    text = text[start:]
     for name, pattern in engine["log"].items():
         if match := re.search(pattern, text, re.ASCII):
             word = match.groupdict().get("word")
@@ -41,7 +42,7 @@ def read(engine: Profile, path: str) -> dict[str, Figure | str]:
     if not any(isinstance(one, Figure) for one in found.values()):
         problem = f"{option('log')} {cut(path)} has no start-up line of {engine['name']}"
         raise UsageError(problem, "another engine's log?")
-    return {name: one for name, one in found.items() if str(one).lower() not in ("none", "auto", "false")}
+    return {name: one for name, one in found.items() if one not in ("None", "auto", "False")}
 
 
 def _text(path: str) -> str:

@@ -178,8 +178,9 @@ def _state_bytes(model: LoadedModel, value_bytes: int) -> int:
 
 def hybrid_pages(model: LoadedModel, cached: Width, free: int) -> Pages:
     """Pages of `free` bytes of a model with states, as the newest vLLM has them. Raises UsageError."""
-    ratio, aligned_to = profile_of("vllm")["padding_ratio"], alignment(model)
-    return Pages(cache_layers(model, cached), free, block=cached.page, padding_ratio=ratio, alignment=aligned_to)
+    newest = profile_of("vllm")
+    how: Any = {"padding_ratio": newest["padding_ratio"], "mode": newest["mamba_cache_mode"]}
+    return Pages(cache_layers(model, cached), free, block=cached.page, alignment=alignment(model), **how)
 
 
 def aligned(model: LoadedModel, cached: Width) -> Width:

@@ -24,13 +24,16 @@ ABSENT: Profile = {
     "defaulted": [],
     "error": {},
     "images": {},
+    "log_slack_gib": {},
     "not_described": [],
     "note": "",
     "small_cards": [],
     "split_limit": False,
     "starts": 0,
     "tokens_line": "blocks",
+    "state_caching": {},
     "utilization": 0,
+    "whole_requests": 0,
 }
 """Facts that not every engine has."""
 

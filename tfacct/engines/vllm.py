@@ -129,7 +129,7 @@ def layer(launch: Launch) -> int:
     mlp = copies * launch.batched * width // launch.flags.tp * launch.value_bytes
     stream = launch.batched * launch.hidden * launch.value_bytes
     eager, compiled = 4 * stream, 3 * stream + int(launch.profile["compiled_mib"]) * MIB
-    return mlp + (eager if launch.flags.enforce_eager else compiled)
+    return mlp + (compiled if launch.profile["compiles"] and not launch.flags.enforce_eager else eager)
 
 
 def workspace(launch: Launch) -> int:
@@ -175,7 +175,8 @@ def outside(launch: Launch) -> tuple[EngineTerm, bool]:
     else:
         known = [one for one in profiles(profile["id"]) if one["outside_gib"]]
         nearest = min(known, key=lambda one: abs(one["versions"][1] - profile["versions"][1]))
-        table, *_ = nearest["outside_gib"].values()
+        tables = nearest["outside_gib"]
+        table = tables.get(launch.device.architecture) or next(iter(tables.values()))
         middle = table[min((count for count in table if count != "pp"), key=lambda count: abs(int(count) - tp))][0]
         wider = profile["unmeasured_gib"]
         sizes = [middle, max(0, middle - wider["low"]), middle + wider["high"]]
@@ -213,7 +214,8 @@ def block_size(launch: Launch) -> int | None:
 
 def pages(launch: Launch, stage: LoadedModel, pool: int) -> Pages:
     """Pages of the pool of a rank of a pipeline stage."""
-    profile, tp, mode = launch.profile, launch.flags.tp, launch.flags.mamba_cache_mode
+    profile, tp = launch.profile, launch.flags.tp
+    mode = launch.flags.mamba_cache_mode or profile["mamba_cache_mode"]
     layers = cache_layers(stage, width(launch.kv_dtype), launch.value_bytes, tp=tp)
     how: Any = {
         "batched": launch.batched,

@@ -32,7 +32,7 @@ CAUSES = {
     "concurrency": "another longest request",
 }
 """Figures of a log in the order of the start, and likely causes where one is the first that differs."""
-SLACK = {"weights": GIB // 33, "activations": GIB // 50, "outside": GIB // 10, "pool": GIB // 7}
+SLACK: dict[str, float] = {"weights": GIB // 33, "activations": GIB // 50, "outside": GIB // 10, "pool": GIB // 7}
 """Bytes that a figure may be off, beyond the rounding of the log. Tokens and requests: the share of their
 pool, or 1% where the log has no pool."""
 ENGINES: Mapping[str, ModuleType] = {"vllm": vllm, "sglang": sglang, "llama.cpp": llama_cpp}
@@ -186,7 +186,7 @@ def _compared(start: Start, log: Mapping[str, Figure | str]) -> Iterator[LogLine
     computed: dict[str, float] = {name: term["bytes"] for name, term in start.terms.items()}
     if start.pages or not start.lacks:
         computed |= {"pool": start.pool, "tokens": start.tokens, "concurrency": start.concurrency}
-    slack: dict[str, float] = dict(SLACK)
+    slack = SLACK | {what: gib * GIB for what, gib in start.launch.profile["log_slack_gib"].items()}
     if isinstance(pool := log.get("pool"), Figure) and computed.get("pool", 0) > 0:  # tokens may be off by as much
         share = (SLACK["pool"] + pool.rounding) / computed["pool"]
         slack |= {what: share * computed[what] for what in ("tokens", "concurrency")}
