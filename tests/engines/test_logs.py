@@ -109,6 +109,24 @@ def test_flags_of_the_cache(tmp_path: Path) -> None:
         assert start.groups[0]["kind"] == "state" and start.groups[0]["pages_per_request"] == blocks
 
 
+def test_what_the_estimate_does_not_include_is_named(tmp_path: Path) -> None:
+    usual = "config: speculative_config=None, 'kv_transfer_config': None, data_parallel_size=1, enable_lora=False\n"
+    assert load("llama-3.1-8b").engine(on="h100", log=written(tmp_path, usual + LOG)).answer.endswith("figures.")
+    draft = written(
+        tmp_path, LOG + "config: data_parallel_size=1, speculative_config=SpeculativeConfig(method='mtp')\n"
+    )
+    answer = load("llama-3.1-8b").engine(on="h100", log=draft).answer
+    assert answer.endswith(" The log has speculative_config, which is not included.")
+    limited = written(tmp_path, SGLANG.replace("context_length=None", "max_total_tokens=20480, context_length=None"))
+    answer = load("llama-3.1-8b").engine(engine="sglang", on="h100", log=limited).answer
+    assert answer.endswith(" The log has max_total_tokens, which is not included.")
+
+
+def test_a_log_in_utf_16(tmp_path: Path) -> None:
+    """As PowerShell writes what it redirects."""
+    assert load("llama-3.1-8b").engine(on="h100", log=written(tmp_path, LOG.encode("utf-16"))).agrees
+
+
 def test_a_length_that_the_engine_chooses_is_no_length(tmp_path: Path) -> None:
     """vLLM writes -1 for the longest length that fits, and the length that it chose in the next line."""
     chosen = LOG.replace("'max_model_len': 8192", "max_model_len=-1").replace("0.95}", "0.95}\nmax_seq_len=8192")

@@ -217,15 +217,22 @@ def test_three_whole_logs_of_hybrids() -> None:
     assert (found.tokens, round(found.concurrency(65_536), 2)) == (33_536, 1.68)
 
 
-@pytest.mark.parametrize(("tp", "gib", "printed"), [(1, 19.54, 313_650), (2, 12.93, 415_125)])
-def test_prefix_caching_is_the_default_with_states_from_0_28_on(tp: int, gib: float, printed: int) -> None:
-    """Two starts of a 27B hybrid printed these tokens for requests of 262,144. A request has one state more for each
-    of three groups: 341 blocks of 784 tokens, not 338."""
-    flags = {"max_model_len": 262_144, "kv_cache_memory_bytes": int(gib * GIB), "tp": tp}
-    start = vllm.start(launch("qwen3.5-27b", "0.28", "rtx-pro-6000", **flags))
-    assert (start.tokens, start.pages and start.pages.per_request(262_144)) == (printed, 341)
-    older = vllm.start(launch("qwen3.5-27b", "0.27", "rtx-pro-6000", **flags))
-    assert older.pages is not None and older.pages.per_request(262_144) == 338
+@pytest.mark.parametrize(
+    ("version", "tp", "gib", "length", "blocks", "printed"),
+    [
+        ("0.27", 1, 51.7, 32_768, 42 + 3, 786_432),
+        ("0.28", 1, 19.54, 262_144, 335 + 6, 313_650),
+        ("0.28", 2, 12.93, 262_144, 335 + 6, 415_125),
+    ],
+)
+def test_prefix_caching_is_the_default_with_states_from_0_28_on(
+    version: str, tp: int, gib: float, length: int, blocks: int, printed: int
+) -> None:
+    """Three starts of a 27B hybrid printed these tokens. A request has blocks of 784 tokens, and in each of three
+    groups one state, with prefix caching two."""
+    flags = {"max_model_len": length, "kv_cache_memory_bytes": int(gib * GIB), "tp": tp}
+    start = vllm.start(launch("qwen3.5-27b", version, "rtx-pro-6000", **flags))
+    assert (start.tokens, start.pages and start.pages.per_request(length)) == (printed, blocks)
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,11 @@ def read(engine: Profile, path: str) -> dict[str, Figure | str]:
 def _text(path: str) -> str:
     """A file without colours, its lines cut. Raises NotFoundError."""
     try:
-        text = files.read(Path(path)).decode("utf-8", "replace")
+        raw = files.read(Path(path))
     except (ConfigError, ValueError) as error:  # ValueError: a name that no file can have
         why = error.message if isinstance(error, ConfigError) else f"cannot read {cut(path)}"
         raise NotFoundError(f"{option('log')}: {why}") from None
+    text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8", "replace")
     return "\n".join(STEERING.sub("", line[:LONGEST]) for line in text.splitlines())
 
 

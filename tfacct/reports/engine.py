@@ -90,6 +90,7 @@ def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> Eng
     if log is not None:
         start = replace(start, log=list(_compared(start, log)))
         answer += " Nothing was compared: the log has no figure that is computed."
+    unlike = f" The log has {log['not_included']}, which is not included." if log and "not_included" in log else ""
     cards = launch.device.several(start.launch.cards)
     return build.report(
         EngineReport,
@@ -98,7 +99,7 @@ def engine_start(model: LoadedModel, name: str, given: Mapping[str, Any]) -> Eng
         [values_of(EngineReport, start)],
         title=f"{build.label(model)} in {profile['name']} {launch.profile['words']} on {cards}",
         convention=CONVENTION,
-        answer=f"{_log_answer(start)}{_assumed(start.launch, flags)}" if start.log else answer,
+        answer=f"{_log_answer(start)}{_assumed(start.launch, flags)}{unlike}" if start.log else answer,
         agrees=all(one["agrees"] for one in start.log),
         notes=lambda _: notes(NOTES, start),
     )
