@@ -40,6 +40,11 @@ class Equation:
     left: Side
     right: Side
 
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics of both sides."""
+        return [side.metric for side in (self.left, self.right) if side.metric is not None]
+
     def difference(self, point: Point) -> Size:
         """Left − right at a point."""
         return self.left.at(point) - self.right.at(point)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice, takewhile
 
 
@@ -94,6 +94,11 @@ def listed(names: Collection[str], most: int = 20) -> str:
     more = len(names) - most
     words = ", ".join(cut(name) for name in islice(names, most))
     return words if more <= 0 else f"{words} and {more:,} more"
+
+
+def joined(words: Sequence[str]) -> str:
+    """Words with commas, and `and` before the last."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

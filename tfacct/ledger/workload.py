@@ -156,6 +156,11 @@ class Request:
             problem = f"{option('decode')} means one new token, but {option('tokens')} is {self.tokens:,}"
             raise UsageError(problem, "leave one of the two out")
 
+    @property
+    def new(self) -> int | None:
+        """The number of new tokens, 1 in a decode step; None if the whole context is new."""
+        return 1 if self.decode else self.tokens
+
     def workload(self, longest: int, *, source: int | None = None, has_cache: bool = True) -> Workload:
         """Return the workload for a model whose longest context is `longest` positions.
 
@@ -163,7 +168,7 @@ class Request:
         step processes the whole context. Raises UsageError for a step that the model cannot run.
         """
         context = longest if self.ctx is None else self.ctx
-        tokens = 1 if self.decode else context if self.tokens is None else self.tokens
+        tokens = context if self.new is None else self.new
         if source is None and self.source is not None:
             raise UsageError(f"there is no encoder, so {option('source')} does not apply", "leave it out")
         if not has_cache and tokens != context:

@@ -113,6 +113,11 @@ class Memory:
     board: int | None
     board_from: str
 
+    @property
+    def torch_ends(self) -> tuple[int | None, int | None]:
+        """The least and the greatest total that torch reported; None if it is unknown."""
+        return self.torch_range or (self.torch, self.torch)
+
 
 @record
 class Device:

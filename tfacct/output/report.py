@@ -176,7 +176,8 @@ class NoteRow(NamedTuple):
     """A row of a report's table of notes.
 
     `when` returns what fills the sentence: a false value if the note does not apply, True if `text` is the whole
-    sentence, a text or a mapping for `str.format`, or a list with one of these for each sentence.
+    sentence, a text or a mapping for `str.format`, or a list with one of these for each sentence. Without it, a mapping
+    has this under `key`.
 
     >>> few = NoteRow("few", 1, lambda free: free < 3 and {"free": free}, "Only {free} GiB are free.")
     >>> few.notes(2), few.notes(5)
@@ -185,12 +186,12 @@ class NoteRow(NamedTuple):
 
     key: str
     rank: int
-    when: Callable[[Any], Any]
+    when: Callable[[Any], Any] | None = None
     text: str = "{}"
 
     def notes(self, about: Any) -> list[Note]:
         """The sentences of this note."""
-        found = self.when(about)
+        found = about[self.key] if self.when is None else self.when(about)
         each = found if isinstance(found, (list, tuple)) else [found] if found else []
         return [Note(self.key, self.rank, self._filled(one)) for one in each]
 

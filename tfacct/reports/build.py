@@ -336,7 +336,7 @@ def _contexts_differ(models: Sequence[LoadedModel], request: Request) -> bool:
 def _new_tokens(models: Sequence[LoadedModel], request: Request) -> int | None:
     """The new tokens of a step, or None if all tokens are new."""
     if _contexts_differ(models, request):
-        return 1 if request.decode else request.tokens
+        return request.new
     work = selection.workload(models[0], request)
     return None if work.tokens == work.context else work.tokens
 

@@ -13,7 +13,7 @@ from tfacct.accounts.metrics import Point, attention_overtakes, metric, moved
 from tfacct.accounts.products import by_part
 from tfacct.architecture.parts import headings, mixers
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import UsageError, joined
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.lines import WINDOW
@@ -131,7 +131,7 @@ def flops_chart(
 
 def _shares_by_context(model: LoadedModel, request: Request, report: Report, masked: bool, train: bool) -> Chart:
     work = selection.workload(model, request)
-    chunk = request.decode or request.tokens is not None
+    chunk = request.new is not None
     point = Point(model.ledger, work, masked=masked, train=train)
     crossover = attention_overtakes(point, chunk=chunk)
     smallest = work.tokens if chunk else 1
@@ -452,8 +452,7 @@ def sweep_chart(report: Report, drawn: Sequence[str] | None = None) -> Chart:
     names = dict.fromkeys(model["model"] for model in report.models)
     who = f" of {next(iter(names))}" if len(names) == 1 else ""
     apart = [knob for knob in knobs if knob != across]
-    *most, last = (_drawn_label(report, name) for name in metrics)
-    what = f"{', '.join(most)} and {last}" if most else last
+    what = joined([_drawn_label(report, name) for name in metrics])
     title = f"{what[0].upper()}{what[1:]}{who} against {KNOBS.get(across, across)}"
     return replace(
         first,

@@ -130,7 +130,7 @@ def comms(
     name = units.dtype_name(dtype or DEFAULT_DTYPE)
     if name not in DTYPES:
         raise UsageError(f"communication is in {listed(DTYPES)}, not {name}")
-    if train and (request.decode or request.tokens is not None):
+    if train and request.new is not None:
         raise sequences_only("train")
     if not train and request.tokens is None and model.has_cache:
         request = replace(request, decode=True)

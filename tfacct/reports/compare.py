@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from tfacct.accounts.metrics import METRICS, PEAK, STEP_METRICS, Metric, Point, Recompute, flops_of, memory_of
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
+from tfacct.base.errors import ConfigError, TfacctError, UsageError, joined, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
@@ -70,36 +70,25 @@ OF_CONTEXT = ("kv_cache_bytes", "prefill_flops", "flops_per_new_token")
 """Measures that depend on the context."""
 REQUESTS = "requests"
 NOTES = (
-    NoteRow("unsupported", 1, lambda found: found["unsupported"]),
-    NoteRow("files", 2, lambda found: found["files"]),
-    NoteRow("allocator", 1, lambda found: found["tight"], model_notes.TIGHTLY),
-    NoteRow("buckets", 1, lambda found: found["buckets"]),
-    NoteRow("limit", 2, lambda found: found["limit"]),
-    NoteRow(
-        "context",
-        1,
-        lambda found: found["context"] and {"of": found["context"], "ctx": option("ctx", "S")},
-        "Context: the longest that {of} trained for; {ctx} sets another.",
-    ),
+    NoteRow("unsupported", 1),
+    NoteRow("files", 2),
+    NoteRow("allocator", 1, text=model_notes.TIGHTLY),
+    NoteRow("buckets", 1),
+    NoteRow("limit", 2),
+    NoteRow("context", 1, text="Context: the longest that {of} trained for; {ctx} sets another."),
     NoteRow(
         "pairs",
         1,
-        lambda found: ", ".join(found["sparse"]),
-        "FLOPs count all pairs of tokens; in {}, a token attends to fewer (`tfacct flops --masked`).",
+        text="FLOPs count all pairs of tokens; in {}, a token attends to fewer (`tfacct flops --masked`).",
     ),
     NoteRow(
         "latent",
         1,
-        lambda found: ", ".join(found["latent"]),
-        "Latent attention ({}): a new token takes more FLOPs, as each head reads the whole latent, and less cache.",
+        text="Latent attention ({}): a new token takes more FLOPs, as each head reads the whole latent, and less"
+        " cache.",
     ),
-    NoteRow(
-        "lines",
-        2,
-        lambda found: found["two"] and option("by", "line"),
-        "{} compares them matmul by matmul and tensor by tensor.",
-    ),
-    NoteRow("cache", 2, lambda found: found["caches"], "The KV cache is in {}."),
+    NoteRow("lines", 2, text="{} compares them matmul by matmul and tensor by tensor."),
+    NoteRow("cache", 2, text="The KV cache is in {}."),
 )
 
 
@@ -248,15 +237,17 @@ def compare(
     about = {
         "unsupported": [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in reasons.items()],
         "files": [note for one in every for note in model_notes.files_notes([one])],
-        "tight": any(one.tight for one in numbers),
+        "allocator": any(one.tight for one in numbers),
         "limit": [] if fit is None else list(fit.notes),
         "buckets": _buckets(labels, numbers),
-        "sparse": [label for label, one in zip(labels, numbers, strict=True) if _attends_to_fewer(one)],
-        "latent": [label for label, one in zip(labels, numbers, strict=True) if _absorbs(one)],
-        "context": "all these models were" if shared else training and not sides[0].request.ctx and "the model was",
-        "two": len(every) == 2 and not training and fit is None and not metrics,
-        "caches": not _of_training(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
+        "context": {},
+        "pairs": ", ".join(label for label, one in zip(labels, numbers, strict=True) if _attends_to_fewer(one)),
+        "latent": ", ".join(label for label, one in zip(labels, numbers, strict=True) if _absorbs(one)),
+        "lines": len(every) == 2 and not training and fit is None and not metrics and option("by", "line"),
+        "cache": not training and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
+    if shared or (training and not sides[0].request.ctx):
+        about["context"] = {"of": "all these models were" if shared else "the model was", "ctx": option("ctx", "S")}
     where = f"context {min(contexts):,}" if len(contexts) == 1 else "several contexts"
     title = [models[0].name if len(every) == 1 else f"{len(every):,} models", where]
     report = build.report(
@@ -647,18 +638,13 @@ class DiffReport(ModelReport):
 
 
 LINE_NOTES = (
-    NoteRow(
-        "flops",
-        1,
-        lambda about: about["other_flops"],
-        "FLOPs assume training of all weights without recomputation, whatever the recipe.",
-    ),
-    NoteRow("set", 1, lambda about: about["set"]),
-    NoteRow("unknown", 1, lambda about: about["unknown"], "Not included: bytes of the weights ({})."),
-    NoteRow("untrained", 1, lambda about: about["untrained"], "Not included: bytes of a training step ({})."),
-    NoteRow("models", 2, lambda about: about["models"]),
-    NoteRow("windows", 2, lambda about: about["windows"]),
-    NoteRow("latent", 2, lambda about: about["latent"]),
+    NoteRow("flops", 1, text="FLOPs assume training of all weights without recomputation, whatever the recipe."),
+    NoteRow("set", 1),
+    NoteRow("unknown", 1, text="Not included: bytes of the weights ({})."),
+    NoteRow("untrained", 1, text="Not included: bytes of a training step ({})."),
+    NoteRow("models", 2),
+    NoteRow("windows", 2),
+    NoteRow("latent", 2),
 )
 
 
@@ -698,7 +684,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
     other_flops = any(len({one.get(name) or usual for one in recipes}) > 1 for name, usual in CHANGE_FLOPS)
     one_model = (old.model.name, old.model.path) == (new.model.name, new.model.path)
     about = {
-        "other_flops": other_flops,
+        "flops": other_flops,
         "models": counted.notes(models),
         "set": _changed_defaults(*models) if one_model else [],
         "unknown": [f"{name}: {why}" for name, why in unknown.items()],
@@ -723,7 +709,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
             }
         ],
         title=_title(old, new) + _stored(stored, cache) + _recipe(old, new, metrics),
-        answer=_change_words(totals, names, with_flops=not about["other_flops"]),
+        answer=_change_words(totals, names, with_flops=not other_flops),
         notes=lambda _: notes(LINE_NOTES, about),
         convention=counted.convention(models, old.request.logits),
         requests=[old.request, new.request],
@@ -799,9 +785,8 @@ def _change_words(totals: Sequence[Change], names: Mapping[str, str], *, with_fl
     changed = sorted((line for line in named if line.delta), key=lambda line: line.closeness)
     same = [names[line.path] for line in named if not line.delta and (with_flops or line.path != "total_flops")]
     words = ", ".join(f"{names[line.path]} {line.words}" for line in changed)
-    joined = "; " if len(same) > 1 else ", "
-    unchanged = f"{' and '.join(filter(None, (', '.join(same[:-1]), *same[-1:])))} unchanged" if same else ""
-    answer = joined.join(filter(None, (words, unchanged)))
+    unchanged = f"{joined(same)} unchanged" if same else ""
+    answer = ("; " if len(same) > 1 else ", ").join(filter(None, (words, unchanged)))
     return f"{answer[:1].upper()}{answer[1:]}."
 
 
@@ -831,7 +816,7 @@ def _decode(old: Side, new: Side) -> Change | None:
     """FLOPs of a decode step at the end of both prefills, if they change."""
     steps, flops = [], METRICS["flops_per_token"]
     for side in (old, new):
-        if side.terms.train or side.request.decode or side.request.tokens is not None or not side.model.has_cache:
+        if side.terms.train or side.request.new is not None or not side.model.has_cache:
             return None
         work = selection.workload(side.model, replace(side.request, decode=True))
         steps.append(flops.of(side.terms.point(side.model, work, [flops])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,34 +16,35 @@ from tfacct.loading.devices import Device, Memory
 from tfacct.loading.links import Links
 from tfacct.output import files
 from tfacct.output.answer import Answer
-from tfacct.output.report import Column, Note, Row, Tick, unwatched
+from tfacct.output.report import Cell, Column, Note, Row, Tick, unwatched
 
 if TYPE_CHECKING:
     from tfacct.timing.calibrated import Sweep
 
-COLUMNS = (
-    Column("device", "device"),
-    Column("bf16", "bf16", "flops", empty="–"),
-    Column("fp8", "fp8", "flops", empty="–", drop=1),
-    Column("memory_bytes", "memory", "bytes"),
-    Column("memory_from", "memory from", drop=3),
-    Column("bandwidth", "B/s", "flops", drop=1),
-    Column("link_bandwidth", "link B/s", "flops", empty="–", drop=1),
-    Column("domain", "joins", "count", empty="–", drop=1),
-    Column("pcie", "PCIe B/s", "flops", empty="–", drop=1),
-    Column("node_network", "network B/s", "flops", empty="–", drop=1),
-    Column("tdp", "watts", "count", empty="–", drop=1),
-    Column("read_from", "source", drop=3),
-)
-TOTALS = (
-    Column("torch_bytes", "torch", "bytes"),
-    Column("torch_least_bytes", "torch, least seen", "bytes"),
-    Column("torch_most_bytes", "torch, most seen", "bytes"),
-    Column("torch_seen", "seen in"),
-    Column("board_bytes", "board", "bytes"),
-    Column("board_from", "board from"),
-)
-"""Columns that only programs read."""
+COLUMNS: Mapping[Column, Callable[[Device], Cell]] = {
+    Column("device", "device"): lambda one: one.id,
+    Column("bf16", "bf16", "flops", empty="–"): lambda one: one.peak.get("bf16"),
+    Column("fp8", "fp8", "flops", empty="–", drop=1): lambda one: one.peak.get("fp8"),
+    Column("memory_bytes", "memory", "bytes"): lambda one: one.memory,
+    Column("memory_from", "memory from", drop=3): lambda one: one.memory_from,
+    Column("bandwidth", "B/s", "flops", drop=1): lambda one: one.bandwidth,
+    Column("link_bandwidth", "link B/s", "flops", empty="–", drop=1): lambda one: one.links.one_way,
+    Column("domain", "joins", "count", empty="–", drop=1): lambda one: one.links.one_way and one.links.domain,
+    Column("pcie", "PCIe B/s", "flops", empty="–", drop=1): lambda one: one.links.pcie,
+    Column("node_network", "network B/s", "flops", empty="–", drop=1): lambda one: one.links.network,
+    Column("tdp", "watts", "count", empty="–", drop=1): lambda one: one.tdp,
+    Column("read_from", "source", drop=3): lambda one: one.kind,
+}
+"""Columns, and the value of each for a device."""
+TOTALS: Mapping[Column, Callable[[Device], Cell]] = {
+    Column("torch_bytes", "torch", "bytes"): lambda one: one.totals.torch,
+    Column("torch_least_bytes", "torch, least seen", "bytes"): lambda one: one.totals.torch_ends[0],
+    Column("torch_most_bytes", "torch, most seen", "bytes"): lambda one: one.totals.torch_ends[1],
+    Column("torch_seen", "seen in"): lambda one: one.totals.torch_seen or None,
+    Column("board_bytes", "board", "bytes"): lambda one: one.totals.board,
+    Column("board_from", "board from"): lambda one: one.totals.board and one.totals.board_from,
+}
+"""The same for columns that only programs read."""
 MIB = 2**20
 
 
@@ -58,10 +59,10 @@ def _several(found: Sequence[Device]) -> Answer:
         command="devices",
         title="",
         answer=_sizes(found),
-        columns=COLUMNS,
-        sections=(tuple(_row(device) for device in found),),
+        columns=tuple(COLUMNS),
+        sections=(tuple(map(_row, found)),),
         models=(),
-        aside=TOTALS,
+        aside=tuple(TOTALS),
         notes=(
             "bf16, fp8: dense FLOPs per second with FP32 accumulation. B/s: memory bandwidth. Links: one way."
             " NVLink (or similar) connects the given number of devices; PCIe connects the rest of a node; the network"
@@ -86,26 +87,7 @@ def _sizes(found: Sequence[Device]) -> str:
 
 
 def _row(device: Device) -> Row:
-    least, most = device.totals.torch_range or (device.totals.torch, device.totals.torch)
-    return {
-        "device": device.id,
-        "bf16": device.peak.get("bf16"),
-        "fp8": device.peak.get("fp8"),
-        **device.memory_facts(),
-        "torch_bytes": device.totals.torch,
-        "torch_least_bytes": least,
-        "torch_most_bytes": most,
-        "torch_seen": device.totals.torch_seen or None,
-        "board_bytes": device.totals.board,
-        "board_from": None if device.totals.board is None else device.totals.board_from,
-        "bandwidth": device.bandwidth,
-        "link_bandwidth": device.links.one_way,
-        "domain": None if device.links.one_way is None else device.links.domain,
-        "pcie": device.links.pcie,
-        "node_network": device.links.network,
-        "tdp": device.tdp,
-        "read_from": device.kind,
-    }
+    return {column.key: value(device) for column, value in {**COLUMNS, **TOTALS}.items()}
 
 
 def _one(device: Device, data: Answer) -> Answer:

@@ -117,9 +117,8 @@ def _start(request: Request, terms: Counting) -> dict[str, Any]:
         name = units.dtype_name(terms.dtype)
         counted = f"`tfacct memory` and `tfacct flops {option('traffic', True)}` count it"
         raise UsageError(f"a page does not support {name}, which is chosen tensor by tensor", counted)
-    chunk = request.tokens is not None and request.tokens != 1
-    step = "decode" if request.decode or request.tokens == 1 else "chunk" if chunk else None
-    sizes = {"ctx": request.ctx, "tokens": request.tokens if chunk else None, "source": request.source}
+    step = None if request.new is None else "decode" if request.new == 1 else "chunk"
+    sizes = {"ctx": request.ctx, "tokens": request.new if step == "chunk" else None, "source": request.source}
     sizes["batch"] = request.batch if request.batch != 1 else None
     found = {name: str(size) for name, size in sizes.items() if size is not None}
     words = {"step": step, "dtype": terms.dtype, "cache": terms.kv_dtype}

@@ -554,9 +554,9 @@ def _overtakes(about: About) -> list[str]:
     """The context from which attention costs more than everything else, and its share here."""
     if not about.alone:
         return []
-    chunk, one = about.request.decode or about.request.tokens is not None, about.first
+    one = about.first
     share = units.percent(Fraction(one.by_component.get(paths.SCORES, 0), one.total))
-    found = model_notes.overtaken(one.model, one.point, chunk=chunk)
+    found = model_notes.overtaken(one.model, one.point, chunk=about.request.new is not None)
     return [f"{note.removesuffix('.')}; here they take {share} of the FLOPs." for note in found]
 
 

@@ -257,7 +257,7 @@ def _check(model: LoadedModel, request: Request, of: str, family: bool) -> None:
         )
     if of == "params":
         raise UsageError(f"parameters do not depend on the workload: leave {step} and {option('batch')} out")
-    if of == "kv" and (request.tokens is not None or request.decode):
+    if of == "kv" and request.new is not None:
         what = "KV cache" if model_notes.attends([model]) else "state"
         raise UsageError(
             f"the {what} covers the whole context, cached tokens and new ones:"

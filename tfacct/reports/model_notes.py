@@ -20,7 +20,7 @@ from tfacct.architecture.parts import (
     Stem,
 )
 from tfacct.base import units
-from tfacct.base.errors import listed
+from tfacct.base.errors import joined, listed
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, rounded_up
@@ -300,11 +300,6 @@ def cache_dtypes(models: Sequence[LoadedModel], cached: Sequence[Width]) -> list
     """The dtype of the caches, then those of states with another dtype."""
     name = cached[0].name
     return [name, *sorted({*_state_dtypes(models, cached).values()} - {name})]
-
-
-def joined(words: Sequence[str]) -> str:
-    """Words with commas, and `and` before the last."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def _state_dtypes(models: Sequence[LoadedModel], cached: str | Sequence[Width]) -> dict[str, str]:

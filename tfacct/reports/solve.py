@@ -78,19 +78,9 @@ class _Question(NamedTuple):
         return fitting_words(self.limit, self.terms.mesh)
 
     @property
-    def metrics(self) -> list[Metric]:
-        """The metrics of both sides."""
-        return _metrics(self.equation)
-
-    @property
     def counted(self) -> CountedMetrics:
         """The metrics and how they are counted."""
-        return CountedMetrics(self.metrics, self.terms)
-
-    @property
-    def chunk(self) -> bool:
-        """True if the number of new tokens is fixed."""
-        return self.request.decode or self.request.tokens is not None
+        return CountedMetrics(self.equation.metrics, self.terms)
 
 
 of_solved: Keys[[_Question, _Solved]] = Keys()
@@ -110,10 +100,6 @@ class SolveReport(MetricsReport):
     past_positions: str | None
     root: float | None = of_solved(lambda _, solved: None if solved.found.root is None else float(solved.found.root))
     closed_form: str | None = of_solved(lambda _, solved: solved.form)
-
-
-def _metrics(equation: Equation) -> list[Metric]:
-    return [side.metric for side in (equation.left, equation.right) if side.metric is not None]
 
 
 @in_devices
@@ -150,7 +136,7 @@ def solve(
     budget = None in sides and not sides.isdisjoint(ON_DEVICE)  # memory against a number of bytes
     if unknown != "ctx" and budget:
         selection.runnable(model, request)
-    metrics = _metrics(equation)
+    metrics = equation.metrics
     terms.check_recipe(metrics)
     one_rank = unknown == "tp" and terms.mesh is not None and terms.mesh.tp == 1  # sp and a plan need several
     plain = _with_ranks(terms, unknown, 1) if one_rank else terms
@@ -196,9 +182,9 @@ def _without_unknown(model: LoadedModel, request: Request, unknown: str) -> Requ
         raise UsageError(f"{unknown} names both a config field and a number of ranks, so it cannot be solved for")
     if unknown == "batch" and request.batch != 1:
         raise UsageError(f"{option('unknown', 'batch')} solves for the batch: leave {option('batch')} out")
-    if unknown == "ctx" and (request.decode or request.tokens is not None):
+    if unknown == "ctx" and request.new is not None:
         # Any context with room for the new tokens.
-        return replace(request, ctx=max(model.context, request.tokens or 1))
+        return replace(request, ctx=max(model.context, request.new))
     return request
 
 
@@ -206,8 +192,8 @@ def _by_algebra(question: _Question, positions: int | None = None) -> _Solved:
     """The context, the batch or the key/value heads, with the unknown as a symbol in the ledger. `positions`: where a
     position embedding ends the context, also if memory does not limit it."""
     unknown, equation, model, *_, point, _ = question
-    metrics = question.metrics
-    at = placed(unknown, model.architecture, point, chunk=question.chunk)
+    metrics = question.equation.metrics
+    at = placed(unknown, model.architecture, point, chunk=question.request.new is not None)
     if unknown == "ctx" and positions is not None and not model.has_cache and equation.difference(at(LARGEST)) < 0:
         return _Solved(Solution(LARGEST + 1, None, rises=True), at, [])
     windowed = any(stack.block.window is not None for stack in model.architecture.stacks)
@@ -218,7 +204,8 @@ def _by_algebra(question: _Question, positions: int | None = None) -> _Solved:
     # New tokens are padded to whole chunks where a recurrence runs in chunks, and compressed keys are whole.
     bends |= (unknown == "ctx" and model.ledger.leaps) or question.terms.mesh is not None
     together = model.ledger.together if unknown == "ctx" else 1
-    least = max(together, question.work.tokens if unknown == "ctx" and question.chunk else 1)
+    first = question.work.tokens if unknown == "ctx" and question.request.new is not None else 1
+    least = max(together, first)
     if question.limit is not None and equation.difference(at(least)) > 0:
         size = units.binary(int(equation.left.at(at(least))))
         raise NoSolutionError(
@@ -236,7 +223,7 @@ def _by_algebra(question: _Question, positions: int | None = None) -> _Solved:
         found = searched_multiples(unknown, equation, at)
         jumps = "Counts jump whenever a compressed key is complete, so the sides cross more than once."
         return _Solved(found, at, [] if found.again is None else [jumps])
-    found = solved(unknown, equation, at, question.work.tokens if unknown == "ctx" and question.chunk else 1)
+    found = solved(unknown, equation, at, first)
     form = None if found.leaps else _closed_form(question, [at(found.answer), at(found.beyond)])
     never = ["They are never equal: latent attention changes its mode at that point."] if found.leaps else []
     return _Solved(found, at, never, form)
@@ -250,7 +237,9 @@ def _closed_form(question: _Question, around: Sequence[Point]) -> str | None:
     point = replace(around[0], ledger=answer)
     shape = question.model.settled(point.work, masked=point.masked).architecture
     fixed = question.model.config.constant_axes
-    return closed_form(question.unknown, question.equation, shape, point, chunk=question.chunk, fixed=fixed)
+    return closed_form(
+        question.unknown, question.equation, shape, point, chunk=question.request.new is not None, fixed=fixed
+    )
 
 
 def _root(question: _Question, answer: _Solved) -> list[str]:
@@ -266,7 +255,7 @@ def _root(question: _Question, answer: _Solved) -> list[str]:
 
 def _by_field(question: _Question) -> _Solved:
     """A field of the config, by loading the model with values of it."""
-    unknown, model, request, metrics = question.unknown, question.model, question.request, question.metrics
+    unknown, model, request, metrics = question.unknown, question.model, question.request, question.equation.metrics
 
     def read_with(value: Size) -> LoadedModel:
         return model.with_fields({**model.changed, unknown: value})
@@ -333,7 +322,7 @@ def _fewest_ranks(question: _Question, terms: Counting) -> _Solved:
     def at(count: Any) -> Point:
         if count not in known:
             sharded = _with_ranks(terms, unknown, count)
-            known[count] = sharded.point(model, question.work, question.metrics)
+            known[count] = sharded.point(model, question.work, question.equation.metrics)
         return known[count]
 
     def fits(count: int) -> bool:
@@ -413,7 +402,7 @@ def _report(
             words = _fits(question, found.answer, limited=limited)
             if roomy is not None and roomy < found.answer:
                 words = f"{words.removesuffix('.')} ({roomy:,} {model_notes.ROOM})."
-    where = _where(unknown, request, model, question.metrics, same=solution.work == question.work)
+    where = _where(unknown, request, model, question.equation.metrics, same=solution.work == question.work)
     sides = {"left": equation.left, "right": equation.right}
     lines = [
         {unknown: value, **{name: Fraction(side.at(point)) for name, side in sides.items()}}
@@ -421,7 +410,7 @@ def _report(
     ]
     facts = {
         **terms.facts(model, solution.work, solution.weights.name),
-        **terms.recipe_facts(question.metrics),
+        **terms.recipe_facts(question.equation.metrics),
         "for": unknown,
         **values_of(SolveReport, question, answer, past_positions=settings[0].past_positions(solution.work)),
         "lines": lines,
@@ -521,8 +510,7 @@ def _where(unknown: str, request: Request, model: LoadedModel, metrics: Sequence
     if all(metric.unit == "params" or metric.name == "weights_bytes" for metric in metrics):
         return ""
     if unknown == "ctx":
-        new = 1 if request.decode else request.tokens
-        step = "" if new is None else f", {new_tokens(new)}"
+        step = "" if request.new is None else f", {new_tokens(request.new)}"
         return f"{step}, batch {request.batch:,}"
     if unknown not in UNKNOWNS and not same:
         return f", each at its longest context, batch {request.batch:,}"

@@ -169,11 +169,6 @@ class Sweep:
         return replace(self.terms, trained=named_of({**dict(self.terms.trained), **fields}))
 
     @property
-    def chunk(self) -> bool:
-        """True if the number of new tokens is fixed."""
-        return self.request.decode or self.request.tokens is not None
-
-    @property
     def settings(self) -> list[LoadedModel]:
         """Every model in every setting."""
         return [model for swept in self.every for model in swept.settings]
@@ -352,7 +347,7 @@ def _evaluated(model: LoadedModel, contexts: Collection[int], about: Sweep) -> I
     metrics, batches = about.metrics, about.grid.batches
     smallest = selection.workload(model, about.at(min(contexts), 1))
     points = about.terms.points(model, smallest, metrics)
-    chunk = smallest.tokens if about.chunk else None
+    chunk = about.request.new
     arrays = len(contexts) * len(batches) >= MANY and not any(metric.of_step for metric in metrics)
     arrays &= about.terms.mesh is None  # whose ledger is that of one rank
     if arrays and find_spec("numpy") is not None:
@@ -379,7 +374,9 @@ def _evaluated(model: LoadedModel, contexts: Collection[int], about: Sweep) -> I
 
 def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
     grid, every, counted, point = about.grid, about.every, about.counted, _crossing_point(about)
-    overtaken = [] if point is None else model_notes.overtaken(about.settings[0], point, chunk=about.chunk)
+    overtaken = (
+        [] if point is None else model_notes.overtaken(about.settings[0], point, chunk=about.request.new is not None)
+    )
 
     def notes(some: slice) -> Iterator[str]:
         shown = replace(about, every=every[some])
@@ -388,7 +385,7 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
             memory = spelled("--metric kv_cache_bytes or --metric total_bytes", 'sweep("kv_cache_bytes", …)')
             yield f"To sweep memory: {memory}."
         if point is not None:
-            context = attention_overtakes_mlp(point, chunk=about.chunk)
+            context = attention_overtakes_mlp(point, chunk=about.request.new is not None)
             yield from model_notes.overtaken_mlp(about.settings[0], context)
         if grid.ranks or (about.limit is not None and about.limit.count > 1):
             yield f"Each number is for one rank{', the one where it is largest' if 'pp' in grid.ranks else ''}."
@@ -483,8 +480,7 @@ def _title(about: Sweep) -> str:
     if len({swept.settings[0].context for swept in every}) > 1:
         fixed.pop("ctx", None)
     words = [f"{name} {build.format_value(value)}" for name, value in fixed.items()]
-    new = 1 if request.decode else request.tokens
-    words += [] if new is None else [new_tokens(new)]
+    words += [] if request.new is None else [new_tokens(request.new)]
     return ", ".join([f"{first.name if len(every) == 1 else 'Sweep'} over {' and '.join(knobs)}", *words])
 
 

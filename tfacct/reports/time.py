@@ -274,7 +274,7 @@ def time(
 ) -> TimeReport:
     """Seconds of a decode step, of a step of `request.tokens` new tokens, or of the `prefill` of whole prompts. Raises
     TfacctError, also if weights and cache do not fit."""
-    if prefill and (request.decode or request.tokens is not None):
+    if prefill and request.new is not None:
         other = "decode" if request.decode else "tokens"
         raise UsageError(f"{option('prefill')} does not work with {option(other)}", "leave one of the two out")
     if not prefill and request.tokens is None:

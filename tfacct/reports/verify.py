@@ -148,14 +148,13 @@ def verify(
             found.append(Verified(model, work, _checks(model, work, all_layers, against is not None), traced))
     one = found[0] if len(found) == 1 else None
     where = build.of_workload(models, requests[0] if one else request)
-    what = f"{build.label(models[0])}: formulas" if one else "Formulas"
     classless = [model.name for model in models if not model.config.hf_modules]
     return build.report(
         VerifyReport,
         models,
         _counts_table(one) if one else _by_model(found, "FLOPs"),
         [_facts(each, "flops", expected_params=each.model.expected) for each in found],
-        title=f"{what} {where}, cross-checked",
+        title=f"{build.titled(models, 'formulas')} {where}, cross-checked",
         convention=model_notes.products_counted(models, request.logits),
         answer=_verdict(found, "exactly, and so does every operation"),
         notes=lambda at: [
@@ -223,7 +222,7 @@ def verify_ranks(
 ) -> VerifyReport:
     """Compare what one rank stores and sends in a forward and a backward pass with the class that torch shards,
     exactly. `mesh`: the layout, of two or four ranks by default. Needs torch and transformers. Raises TfacctError."""
-    if request.decode or request.tokens is not None:
+    if request.new is not None:
         raise sequences_only("shard")
     mesh = mesh and checked(mesh)
     if mesh is not None:
@@ -304,7 +303,7 @@ def verify_train(
     """Compare the formula of each model's training step with its class on the meta device, and torch's MemTracker.
     Needs torch and transformers. Raises UsageError for a model that the formula does not support."""
     _check_against(against)
-    if request.decode or request.tokens is not None:
+    if request.new is not None:
         raise sequences_only("train")
     models, left_out = trainable(models, terms.recipe)
     recipe = terms.recipe.for_models(models)

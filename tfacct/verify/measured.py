@@ -41,7 +41,7 @@ def measured(model: LoadedModel, request: Request, plan: Plan, progress: Tick = 
     counter, reference_model = reference_modules(spelled("mfu --run", "measure()"))
     from tfacct.reference import running
 
-    if plan.train and (request.decode or request.tokens is not None):
+    if plan.train and request.new is not None:
         raise sequences_only("train", does="measures")
     attends = bool(model.architecture.attentions)
     if plan.sdpa and not attends:
