@@ -150,6 +150,7 @@ train gpt2 --ctx 512 --batch 2 --packing
 train gpt2 --ctx 512 --batch 96 --pp 2
 train llama-3.2-1b --ctx 512 --lora 16
 train llama-3.2-1b --ctx 512 --qlora
+train mixtral-8x7b --ctx 512 --qlora
 train {bert} --lora 4
 train gpt-oss-20b --ctx 512 --attention eager
 train vit-base-patch16-224

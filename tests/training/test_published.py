@@ -85,6 +85,26 @@ def test_torchtunes_active_memory(recipe: dict[str, Any], active: float) -> None
     assert load("llama-3.2-3b").train(**SMALL, **recipe).peak_bytes / GIB == pytest.approx(active, rel=0.06)
 
 
+MISTRAL_LORA = {"lora": "16:q_proj,k_proj,v_proj,o_proj", "lora_dropout": 0.1, "keep_logits": True}
+TRAINER: tuple[tuple[dict[str, Any], int, float], ...] = (
+    ({"batch": 4}, 72_434_837_504, 0.9998),
+    ({"batch": 2, "fsdp": 2}, 36_225_939_968, 0.9995),
+    ({"batch": 4, **MISTRAL_LORA}, 26_704_571_904, 0.994),
+    ({"batch": 8, **MISTRAL_LORA}, 38_742_912_512, 0.993),
+    ({"batch": 4, **MISTRAL_LORA, "weights_dtype": "nf4"}, 16_373_838_336, 0.989),
+    ({"batch": 8, **MISTRAL_LORA, "weights_dtype": "nf4"}, 28_412_178_944, 0.989),
+)
+
+
+@pytest.mark.parametrize(("recipe", "allocated", "ratio"), TRAINER)
+def test_trainers_allocated_memory(recipe: dict[str, Any], allocated: int, ratio: float) -> None:
+    """Mistral 7B at 4,096 tokens under transformers 4.48 with FlashAttention, on A100s: max_memory_allocated in
+    foundation-model-stack/fms-acceleration, scripts/benchmarks/refs. It includes the batch and cuBLAS workspaces."""
+    model = load("mistral-7b-v0.1", sliding_window=None)
+    step = model.train(ctx=4096, recompute="full", optimizer="adamw-foreach", **recipe)
+    assert step.peak_bytes / allocated == pytest.approx(ratio, abs=5e-4)
+
+
 def test_pefts_full_fine_tuning() -> None:
     """Llama 3.2 3B in bf16 with torch's AdamW (huggingface/peft, method_comparison/MetaMathQA, L40S): 26.07 GB
     allocated after a step, with logits and batch; 33.1 GB reserved, where the step copies the weights."""

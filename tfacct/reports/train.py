@@ -779,6 +779,12 @@ def _adapted(step: Step) -> str:
     return f"Adapters are on {named}{experts}."
 
 
+def _unquantized(step: Step) -> str:
+    """Weights that 4-bit LoRA leaves in 16 bits in a model with experts."""
+    wide = units.binary(2 * unpacked_elements(step.memory.model))
+    return f"bitsandbytes does not quantize routed experts: {wide} of the weights stay in {step.recipe.dtype}."
+
+
 def _prepared(step: Step) -> str:
     """What peft's preparation of 4-bit weights adds."""
     more = units.binary(2 * unpacked_elements(step.memory.model))
@@ -967,6 +973,11 @@ NOTES = (
         2,
         lambda step: step.memory.model.quantized and (step.recipe.weights_dtype or step.recipe.dtype),
         "The published weights are quantized; training uses {}.",
+    ),
+    NoteRow(
+        "unquantized_experts",
+        1,
+        lambda step: step.recipe.weights_dtype == NF4 and routed(step.memory.model) and _unquantized(step),
     ),
     NoteRow("prepared", 2, lambda step: step.recipe.weights_dtype == NF4 and _prepared(step)),
     NoteRow("exact", 3, lambda step: step.memory.exact and _accuracy(step)),
