@@ -212,7 +212,7 @@ def test_a_family_has_no_values(run) -> None:
 
 def test_the_legend_names_every_axis_once_with_its_value(run) -> None:
     text = run("formula", "llama-3-8b", "--ctx", "100", "--tokens", "7", "--batch", "3").out
-    legend = text.partition("total = ")[2].split("Not included")[0].partition("\n")[2]
+    legend = text.partition("total = ")[2].split("Counted")[0].partition("\n")[2]
     entries = re.split(r"; |\n", legend.strip())
     # from its config.json
     assert {entry.partition(" = ")[0]: entry.split(" ")[2].removesuffix(":") for entry in entries} == {

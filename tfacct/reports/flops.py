@@ -808,19 +808,7 @@ class RequestAbout(NamedTuple):
         return self.counted[0].masked
 
 
-def _steps(about: RequestAbout) -> str:
-    prompt, steps = about.counted[0].work.tokens, about.counted[0].steps
-    if steps == 0:
-        return ", so there is no decode step."
-    if not model_notes.attends(about.whole_models):
-        return f"; the other {steps:,} take one decode step each, all at the same cost."
-    if steps == 1:
-        return f"; the other one takes a decode step with {prompt + 1:,} keys."
-    return f"; the other {steps:,} take one decode step each, with {prompt + 1:,} to {prompt + steps:,} keys."
-
-
 REQUEST_NOTES = (
-    NoteRow("steps", 1, _steps, "The prefill's logits give the first new token{}"),
     *model_notes.BLOCKS,
     NoteRow("source", 2, lambda about: model_notes.source_notes(about.whole_models)),
     NoteRow("latent", 2, lambda about: model_notes.latent_request_notes(about.counted)),

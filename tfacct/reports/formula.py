@@ -19,7 +19,6 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.groups import CACHED_KEYS, VISIBLE_KEYS
 from tfacct.ledger.lines import LONGEST, WINDOW, Matmul
-from tfacct.ledger.storage import width
 from tfacct.ledger.workload import PADDED, Request, Workload, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
@@ -103,7 +102,7 @@ class _Words:
     total: str
     title: str = ""
     convention: str = ""
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     axes: str = "axes"
 
     @property
@@ -129,7 +128,6 @@ _FLOPS = _Words(
     "total_flops",
     title="FLOPs of one forward pass",
     convention=_products(),
-    notes=(model_notes.left_out(()),),
     axes="einsum",
 )
 WORDS: dict[str, _Words] = {
@@ -138,7 +136,7 @@ WORDS: dict[str, _Words] = {
         _FLOPS,
         title="FLOPs of one training step",
         convention=f"{_FLOPS.convention}; backward 2 × forward",
-        notes=("A forward and a backward pass, without the optimizer step.", *_FLOPS.notes),
+        notes=("A forward and a backward pass, without the optimizer step.",),
     ),
     "params": _Words(
         "parameter",
@@ -153,7 +151,6 @@ WORDS: dict[str, _Words] = {
         "kv_cache_elements",
         title="KV cache",
         convention="elements that an engine caches for all tokens of the context; without weights",
-        notes=(f"Bytes: elements × the bytes of the cache's dtype, {width(CACHE_DTYPE).bits // 8} in {CACHE_DTYPE}.",),
     ),
     "saved": _Words("tensor", "bytes", "saved_bytes"),
 }
@@ -238,6 +235,7 @@ def formula(
         title=f"{model.family if family else build.label(model)}: {_title(words.title, where)}",
         convention=words.convention,
         notes=lambda _: (*found.before, f"total = {total.text}", *_legend_notes(legend), *found.after),
+        details=lambda _: [model_notes.left_out([model])] if words.line == "operation" else [],
         requests=[] if family else [request],
         defaults=[] if family else [model],
         headline="" if family else words.total,
@@ -316,12 +314,8 @@ def _words(model: LoadedModel, of: Of) -> _Words:
         return words
     if of == "kv":
         state = "elements that an engine keeps between steps, the same for every context; without weights"
-        return replace(words, title="state", convention=state, notes=(*words.notes, *model_notes.state_notes([model])))
-    return replace(
-        words,
-        convention=_products(model) + words.convention.removeprefix(_FLOPS.convention),
-        notes=(*words.notes[:-1], model_notes.left_out([model])),
-    )
+        return replace(words, title="state", convention=state, notes=model_notes.state_notes([model]))
+    return replace(words, convention=_products(model) + words.convention.removeprefix(_FLOPS.convention))
 
 
 def _summed(words: _Words, lines: list[SymbolicLine]) -> dict[str, int]:
