@@ -52,6 +52,14 @@ COMMANDS: Mapping[str, str] = {
     "docs": "help docs",
 }
 """Other programs' names of a command → the command to suggest."""
+EXPANDED: Mapping[str, tuple[str, ...]] = {
+    "--recompute-attention": ("--recompute", "attention"),
+    "--recompute-activations": ("--recompute", "selective"),
+    "--use-distributed-optimizer": ("--zero", "1"),
+    "--print": ("--style", "print"),
+    "--dark": ("--style", "dark"),
+}
+"""Options of Megatron-LM and of the last release → the option and its value."""
 FLAGS: Mapping[str, str] = {"load-in-4bit": "nf4", "load-in-8bit": "int8", **{name: name for name in DTYPES}}
 """Other programs' flags for a dtype."""
 OPTIMIZERS: Mapping[str, str] = {
@@ -252,18 +260,12 @@ def _with_values(words: list[str]) -> list[str]:
             is_value = bool(part) and not part.startswith("-") and not words[1].startswith("-")  # MODEL is before it
             if not is_value and not get_close_matches(part, (*PARTS, "mlp", "layernorm", "core_attn"), cutoff=0.8):
                 found.append("full")
-        elif word == "--recompute-attention":
-            found[-1:] = ["--recompute", "attention"]
-        elif word == "--recompute-activations":  # Megatron-LM's name
-            found[-1:] = ["--recompute", "selective"]
-        elif word == "--use-distributed-optimizer":  # Megatron-LM's name
-            found[-1:] = ["--zero", "1"]
+        elif word in EXPANDED:
+            found[-1:] = EXPANDED[word]
         elif at and words[at - 1].startswith("--") and (percent := PERCENT.fullmatch(word)):
             found[-1] = f"{Decimal(percent[1]) / 100:f}"
         elif found[-3:-2] == ["--set"] and FIELD.match(word):  # `--set a=1 b=2`
             found[-1:] = ["--set", word]
-        elif word in ("--print", "--dark"):
-            found[-1:] = ["--style", word[2:]]
         elif word == "--qlora" and words[0] in ("solve", "sweep", "compare"):
             found[-1:] = ["--weights", "nf4", "--lora", *([] if after.isdecimal() else ["16"])]
         elif word == "--qlora" and after.isdecimal():
