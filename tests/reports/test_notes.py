@@ -139,6 +139,7 @@ plan mixtral-8x7b --train --ctx 2k --batch 16 --on 16xh100
 plan {index} --ctx 1k --on 8xh100
 plan {quantized} --ctx 1k --on 8xh100
 plan phi-4 --dtype q4_k_m --ctx 1k --batch 2 --on 2x80GB
+train gpt2 --ctx 1k --master-weights fp32
 train llama-3.1-8b --ctx 8k --on 8xh100
 train llama-3.1-8b --ctx 512 --on 4090
 train llama-3.2-1b --ctx 512 --on 4090 --loss chunked

@@ -41,7 +41,7 @@ from tfacct.training.layout_search import (
     search_serving,
     serving_collectives,
 )
-from tfacct.training.recipe import FP32, Recipe
+from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import refusal, unsupported
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ def plan(
     )
     what = f"serving in {selection.format_name(model, dtype)}, {build.workload_words([model], request)}"
     if recipe is not None:
-        precision, many = _precision(replace(recipe, mesh=Mesh(fsdp=gpus))), recipe.gradient_accumulation
+        precision, many = states.precision(replace(recipe, mesh=Mesh(fsdp=gpus))), recipe.gradient_accumulation
         same = replace(recipe, recompute=next(iter(one.recomputes))) if len(one.recomputes) == 1 else recipe
         what = f"a training step in {precision}, {build.workload_words([model], request, batch)}, {same.description}"
         what += ", no recomputation" if one.recomputes == {RECOMPUTE[0]} else ""
@@ -327,15 +327,6 @@ def plan(
         requests=[request],
         headline="fitting",
     )
-
-
-def _precision(recipe: Recipe) -> str:
-    """The precision scheme with its bytes per parameter, and those with master weights if there are none."""
-    found = states.precision(recipe)
-    if recipe.lora is not None or recipe.master_weights is not None or recipe.trained_dtype == FP32:
-        return found
-    each = states.bytes_per_parameter(replace(recipe, master_weights=FP32))
-    return found if each is None else f"{found[:-1]}, {float(each):.4g} with {option('master_weights', FP32)})"
 
 
 def _uncounted(

@@ -727,13 +727,8 @@ def _packed(step: Step) -> str:
     return f"One row of {tokens:,} tokens with a mask between sequences; {flash}."
 
 
-def _names_master_weights(step: Step) -> bool:
-    """True if `_lever` has the peak with fp32 master weights."""
-    return not step.does_not_fit and _with_master_weights(step) is not None
-
-
 def _precision(step: Step) -> str | None:
-    """Which dtypes weights, gradients and optimizer state have; None if all are in fp32, as the title says."""
+    """Which dtypes weights, gradients and optimizer state have; None if all have one, as the title says."""
     recipe = step.recipe
     if recipe.weights_dtype == FP32:
         copies = "gathered parameters" if recipe.shards_weights else "autocast copies"
@@ -742,10 +737,7 @@ def _precision(step: Step) -> str | None:
         cast = "gradients are cast to fp32 for the update"
         gradients = "fp32 gradients are allocated during the whole step" if recipe.fp32_gradients else cast
         return f"The optimizer updates fp32 master weights, counted as optimizer state; {gradients}."
-    if recipe.in_fp32:
-        return None
-    master = option("master_weights", FP32)
-    return f"All in {recipe.dtype}; {master} adds fp32 master weights and makes the optimizer state fp32."
+    return None
 
 
 def _scores(step: Step) -> str:
@@ -944,9 +936,9 @@ NOTES = (
     NoteRow(
         "precision",
         2,
-        lambda step: step.recipe.lora is None and not _names_master_weights(step) and _precision(step),
+        lambda step: step.recipe.lora is None and _precision(step),
     ),
-    NoteRow("sent", 2, _on_mesh(lambda step, mesh: mesh.ep == 1 and sent(step, mesh))),
+    NoteRow("sent", 2, _on_mesh(lambda step, mesh: mesh.ep == 1 and not step.does_not_fit and sent(step, mesh))),
     NoteRow("embedding_rows", 2, _on_mesh(_embedding_rows, tp=1)),
     NoteRow("stage", 2, _on_mesh(_stage, pp=1)),
     NoteRow("experts", 2, _on_mesh(_experts, ep=1)),

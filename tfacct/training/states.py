@@ -14,16 +14,18 @@ of the running layer, and that of the previous layer, which is copied back meanw
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from tfacct.base.spelling import option
 from tfacct.base.units import binary
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.storage import width
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.training.optimizers import BLOCK, FP32_BYTES, SCALE, optimizer
 from tfacct.training.phases import Phase
-from tfacct.training.recipe import Recipe
+from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.step import TrainingStep
 
 
@@ -74,11 +76,15 @@ def bytes_per_parameter(recipe: Recipe) -> Fraction | None:
 
 
 def precision(recipe: Recipe) -> str:
-    """The precision scheme, with its bytes per parameter."""
+    """The precision scheme with its bytes per parameter, and those with master weights if there are none."""
     each = bytes_per_parameter(recipe)
     if each is None:
         return recipe.precision
-    return f"{recipe.precision} ({float(each):.4g} bytes per parameter with optimizer state)"
+    words = f"{float(each):.4g} bytes per parameter with optimizer state"
+    with_master = replace(recipe, master_weights=FP32)
+    if recipe.trained_dtype != FP32 and recipe != with_master and (more := bytes_per_parameter(with_master)):
+        words += f", {float(more):.4g} with {option('master_weights', FP32)}"
+    return f"{recipe.precision} ({words})"
 
 
 class HostMemory(NamedTuple):
