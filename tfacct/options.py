@@ -53,7 +53,7 @@ _RANKS: dict[str, Any] = {"metavar": "N", "group": LAYOUT, "default": 1}
 Size = int | str
 """A whole number, or a text such as "8k"."""
 Train = Annotated[bool, Option("A training step: forward and backward.", default=False)]
-Masked = Annotated[bool, Option("Count only query–key pairs inside the causal mask.", default=False, advanced=True)]
+Masked = Annotated[bool, Option("Only visible query–key pairs (causal, window).", default=False, advanced=True)]
 LogitsOf = Annotated[Logits, Option("Positions whose logits are computed.", default="all", advanced=True)]
 Dtype = Annotated[
     str | None,
@@ -588,8 +588,8 @@ def size(name: str, given: Any) -> Any:
         return given
 
 
-APART = {"lora": r",\s*(?=\d|$)", "recompute": r",\s*(?=none|full|attention|selective|$)"}
-"""Where a list is cut whose values have commas too."""
+START = {"lora": r"(?=\d|$)", "recompute": r"(?=none|full|attention|selective|$)"}
+"""How a value starts in a list whose values have commas too."""
 
 
 def values(name: str, given: Any) -> list[Any]:
@@ -601,7 +601,7 @@ def values(name: str, given: Any) -> list[Any]:
     is_size = name in Step.__annotations__
     if is_size and units.is_tokens(given):
         return ranges.read_some(option(name), given)
-    texts = [one.strip() or None for one in re.split(APART.get(name, ","), given)]
+    texts = [one.strip() or None for one in re.split(r",\s*" + START.get(name, ""), given)]
     if name in Layout.__annotations__:
         return [None if one is None else units.read_integer(option(name), one) for one in texts]
     if name == "lora_dropout":

@@ -279,7 +279,7 @@ def test_the_largest_step_names_its_command_and_a_batch_that_is_not_tight(run) -
     step = run(*command[1].split()).out_line
     for words in (out, step):
         assert "It may run out of memory: the CUDA allocator reserved 17–24% more" in words
-    assert " with 17% to spare)." in out
+    assert " with 17% to spare for the allocator)." in out
     peak = run(*command[1].split(), "--json").models[0]["peak_bytes"]
     assert f"{peak:,}" in out
     assert "may run out" not in run("solve", "gpt2-medium", "--for", "batch", "--on", "rtx-3090").out

@@ -197,7 +197,8 @@ def test_the_largest_batch_is_printed(run: Run) -> None:
     assert [(1.17 * peak <= 77.5, peak <= 77.5) for peak in peaks] == [(True, True), (False, True), (False, False)]
     shown = run("train", "gpt2-xl", "--dtype", "fp32", "--on", "a100").out_line
     sizes = re.search(
-        r"Largest batch: 6 \(5 with 17% to spare\); with --recompute full, (\d+) \((\d+) with 17% to spare\)\. "
+        r"Largest batch: 6 \(5 with 17% to spare for the allocator\); with --recompute full, (\d+) "
+        r"\((\d+) with 17% to spare for the allocator\)\. "
         r"Longest context at batch 1: 1,024\. ", shown)  # fmt: skip
     assert sizes is not None
     for batch, more in zip(map(int, sizes.groups()), (1, 1.17), strict=True):

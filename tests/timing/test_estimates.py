@@ -117,7 +117,7 @@ def test_users_within_a_time() -> None:
 def test_a_narrow_table_keeps_the_rate_of_one_user(run: Run) -> None:
     """Without a price; with one, it does not fit."""
     out = run(*SERVED, columns=80).out
-    assert "≈ tokens/s each" in out.splitlines()[3] and 'Columns not shown at this width: "≈ request"' in out
+    assert "≈ tokens/s each\n" in out and 'Columns not shown at this width: "≈ request"' in out
     assert 'Columns not shown at this width: "≈ tokens/s each"' in run(*SERVED, "--price", "2.5", columns=80).out
 
 
@@ -128,6 +128,7 @@ def test_throughput_within_a_time_is_that_of_these_requests(run: Run) -> None:
     out = run(*SERVED, "--within", "50ms").out_line
     low, high = (line["value_seconds"] / end * line["tokens_per_second"] for end in line["interval_80_seconds"][::-1])
     rate = f"≈ {line['tokens_per_second']:,.0f} output tokens/s (80% interval {low:,.0f} … {high:,.0f})"
+    rate += f" or {line['tokens_per_second'] / 256:.3g} requests/s"
     assert f"≈ {slow} requests within 50.0 ms per token: {rate}. Memory has room for 298 requests." in out
     assert f"Requests within 50.0 ms: ≈ {slow} at the slow end of the range, ≈ {fast} at the fast end." in out
     few = run(*SERVED, "--within", "1ms").out_line

@@ -35,7 +35,7 @@ REMOVED = {
 }
 """Options that a command does not have, and what replaces them in all commands."""
 INSTEAD = {
-    "train --deepspeed": "--zero 1, --zero 2 or --zero 3, with --on 8xh100",
+    "train --deepspeed": "--zero 1, --zero 2 or --zero 3, with --on NxDEVICE",
     "train --freeze": "--lora 16 trains adapters next to frozen weights",
     "train --amp --autocast": "--weights fp32 trains with autocast in --dtype",
     f"train {' '.join(spellings.MODULES)}": "modules follow the rank: --lora 16:q_proj,v_proj",
@@ -77,8 +77,7 @@ INSTEAD = {
     "plan --batch --micro-batch": "--global-batch-size N: the sequences of all devices. plan tries micro-batches of"
     " several sizes itself; `tfacct train` takes --micro-batch-size",
     "mfu --batch": "--global-batch-size N: the sequences of all devices",
-    "serve --rate --qps --request-rate": "R requests/s need R × --new tokens/s; divide by ≈ tokens/s of the last row"
-    " for the number of replicas",
+    "serve --rate --qps --rps --request-rate": "the first line has the requests/s of one replica: divide yours by it",
     "sweep --by": "--metric share.mlp,share.attn_scores_values",
     "sweep --dp --zero": "`tfacct compare MODEL --train --on 8xh100 --zero 1,3` compares training steps",
     "solve --within": "--until LEFT=RIGHT is the limit: --until kv_cache_bytes=weights_bytes",

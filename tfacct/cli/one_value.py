@@ -1,5 +1,6 @@
 """A list where a command takes one value: the error names the command that compares the values."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,7 +8,6 @@ from tfacct import options as opt
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import for_each, shell_option, typed_options
-from tfacct.cli import spellings
 from tfacct.cli.parameters import is_picture, parameters_of, read_value
 from tfacct.commands.command import Command, command_of
 from tfacct.ledger.workload import TRAINING_RUN
@@ -95,8 +95,9 @@ def _command_for_lists(name: str) -> str | None:
 
 def _is_list(name: str, value: str) -> bool:
     """True for a list or a range; the names of modules are one value."""
-    if name == "recompute" and value.partition(",")[0] not in spellings.PARTS:
-        return False
+    if name in opt.START:
+        start = opt.START[name]
+        return re.match(start, value) is not None and re.search(r",\s*" + start, value) is not None
     values = value.partition(":")[0].replace("..", ",").split(",")
     counts = name not in ("ctx", "batch") or all(units.read_number(one, kilo=1024) is not None for one in values)
     return counts and len(values) > 1
@@ -107,15 +108,16 @@ def _hint(command: Command, given: Mapping[str, Any], name: str) -> str:
     files = given["output"] or ()
     if command.name == "flops" and name == "ctx" and any(map(is_picture, files)):
         return f"one {shell_option(name)} is enough: the picture draws a range of contexts"
+    if command.name == "time" and name == "batch" and not (given["train"] or given["lower_bound"]):
+        served = {"prompt": given["ctx"], "requests": given["batch"], **{one: given[one] for one in SERVED}}
+        serve = f"tfacct serve {_models(given)}{typed_options(served.items())}"
+        return f"{for_each()}; `{serve}` compares them with the prefills of a server"
     other = _comparison(command, given, name)
     return f"`{other}` compares them" if other else for_each()
 
 
 def _comparison(command: Command, given: Mapping[str, Any], name: str) -> str | None:
     """The command line that compares the values; None if no command takes all that is typed."""
-    if command.name == "time" and name == "batch" and not (given["train"] or given["lower_bound"]):
-        served = {"prompt": given["ctx"], "requests": given["batch"], **{one: given[one] for one in SERVED}}
-        return f"tfacct serve {_models(given)}{typed_options(served.items())}"
     if command.name not in METRIC_OF:
         return None
     takes = str(_command_for_lists(name))

@@ -23,7 +23,7 @@ def flops(
         Literal["none", "full", "attention"], Option("Recompute layers (full) or only attention.")
     ] = "none",
     by: Annotated[Literal["line", "part", "layer"], Option("Rows: one per matmul, part or layer.")] = "line",
-    masked: Annotated[bool, Option("Count only query–key pairs inside the causal mask.")] = False,
+    masked: Annotated[bool, Option("Only visible query–key pairs (causal, window).")] = False,
     logits: Annotated[Literal["all", "last"], Option("Positions whose logits are computed.")] = "all",
     pointwise: Annotated[bool, Option("Also list elements of norms, softmax, activations.")] = False,
     **step: Unpack[opt.StepOnRanks],

@@ -52,8 +52,8 @@ NOTES = (
         "fits",
         2,
         lambda of: of["optimal_tokens"] is not None,
-        "Approaches 1 to 3 are Chinchilla's (Hoffmann et al. 2022), fitted to dense models up to 16 B. Besiroglu et al."
-        " refitted approach 3 in 2024.",
+        "Approaches 1 to 3 are Chinchilla's (Hoffmann et al. 2022), fitted to dense models up to 16 B: approach 3"
+        " with the exponents of its table, 0.3392 and 0.2849. Besiroglu et al. refitted it in 2024.",
     ),
     NoteRow(
         "attention",

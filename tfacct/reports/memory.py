@@ -489,7 +489,7 @@ def _fitting(about: About, limit: MemoryLimit) -> str:
         return f"Cannot run: {found['past_positions']}."
     if not found["fits"]:
         fewer = f" {units.requests(most)} fit{'s' * (most == 1)}." if batch > 1 and most else ""
-        instead = _instead(one.whole_model, about.options, limit)
+        instead = _instead(one.whole_model, about.options, limit, found["largest_context"] if batch == 1 else None)
         return f"Does not fit {where}: {_missing(about, limit)}.{fewer}{instead}"
     if not one.model.has_cache:
         return f"Fits {where}: the weights need {units.binary(one.weights)}; there is no cache."
@@ -529,9 +529,9 @@ def _missing(about: About, limit: MemoryLimit) -> str:
     return f"{leave}, less than the {one.model.cache_name} of {what}{pages}"
 
 
-def _instead(model: LoadedModel, options: MemoryOptions, limit: MemoryLimit) -> str:
-    """More devices of the same kind, or a narrower cache or else narrower weights, that fit. Empty if neither does, and
-    for the pool of an engine, which is another on other devices."""
+def _instead(model: LoadedModel, options: MemoryOptions, limit: MemoryLimit, context: int | None) -> str:
+    """A shorter context, more devices of the same kind, and a narrower cache or else narrower weights, that fit. Empty
+    if none does, and for the pool of an engine, which is another on other devices."""
     from tfacct.parallel.mesh import mesh_on
     from tfacct.parallel.shard_model import as_served
     from tfacct.timing.placement import head_divisors
@@ -544,7 +544,7 @@ def _instead(model: LoadedModel, options: MemoryOptions, limit: MemoryLimit) -> 
 
     if limit.engine:
         return ""
-    ways = []
+    ways = [f"with {option('ctx', context)}"] if context else []
     if limit.device is not None and options.mesh == mesh_on(limit, None):
         counts = [n for n in head_divisors(model) if n > limit.count and limit.device.links.known(n)]
         more = ((n, replace(limit, count=n)) for n in counts)
@@ -553,7 +553,8 @@ def _instead(model: LoadedModel, options: MemoryOptions, limit: MemoryLimit) -> 
     narrower = {option("kv_dtype", "fp8"): options._replace(cached=width("fp8", options.cached.page))}
     narrower |= {option("dtype", name): options._replace(dtype=name) for name in ("fp8", "int4")}
     ways += [f"with {name}" for name, other in narrower.items() if fits(other)][:1]
-    return f" It fits {' or '.join(ways)}." if ways else ""
+    *others, last = ways or [""]
+    return f" It fits {', '.join(others)}{' or ' if others else ''}{last}." if last else ""
 
 
 # Notes

@@ -699,7 +699,7 @@ RESERVED = "the CUDA allocator reserved 17–24% more than this count in 4 of 5 
 """What a training step that hardly fits may lack."""
 TIGHTLY = f"Tightly: {RESERVED}"
 """The word of tables for such a step."""
-ROOM = f"with {SHARE} to spare"
+ROOM = f"with {SHARE} to spare for the allocator"
 BUFFERS = "An engine's own buffers are not counted"
 ENGINE_BUFFERS = f"{BUFFERS}: see `tfacct engine`."
 
