@@ -33,8 +33,8 @@ from tfacct.output.report import SCHEMA, Note, Report, notes, plain
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import build, flops, model_notes
 from tfacct.reports.metrics import Counting
-from tfacct.reports.train import train
 from tfacct.training.laws import training_laws
+from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import refusal
 
@@ -57,7 +57,7 @@ WELL_KNOWN = "llama-3.1-8b"
 CONTEXT = 4096
 """Context of a training step whose bytes are numbers, not polynomials; less if the model's context is shorter."""
 RANKS = (1, 2, 4, 8)
-PARTS = ("weights", "optimizer", "gradients", "saved", "temporary", "gathered")
+PARTS = ("weights", "optimizer_state", "gradients", "saved", "temporary", "gathered")
 """Parts of the memory of a phase."""
 
 
@@ -356,7 +356,7 @@ def training(model: LoadedModel, *, laws: bool) -> dict[str, Any]:
     """Bytes at the peak of a training step by part, for each FSDP size, or `why` they are not.
 
     `laws`: as polynomials in batch and context, for a model without a source."""
-    why = refusal(model, Recipe("bf16").checked())
+    why = refusal(model, _recipe(1))
     try:
         if why is not None:
             return {"why": why}
@@ -364,7 +364,7 @@ def training(model: LoadedModel, *, laws: bool) -> dict[str, Any]:
         if laws and model.source is None and not fixed and (found := model.once(_laws)):
             return {"laws": found}
         context = model.context if fixed else min(CONTEXT, model.context)
-        counted = [ranks for ranks in RANKS if refusal(model, _recipe("bf16", ranks)) is None]
+        counted = [ranks for ranks in RANKS if refusal(model, _recipe(ranks)) is None]
         source = {} if model.source is None else {"source": model.source}
         return {"context": context, **source, "steps": [_peak(model, context, ranks) for ranks in counted]}
     except TfacctError as error:
@@ -375,15 +375,11 @@ def _laws(model: LoadedModel) -> list[dict[str, Any]]:
     return [*training_laws(model, {ranks: mesh_of(fsdp=ranks) for ranks in RANKS})]
 
 
-def _recipe(dtype: str, ranks: int) -> Recipe:
-    return Recipe(dtype, mesh=mesh_of(fsdp=ranks)).checked()
+def _recipe(ranks: int) -> Recipe:
+    return Recipe("bf16", mesh=mesh_of(fsdp=ranks)).checked()
 
 
 def _peak(model: LoadedModel, context: int, ranks: int) -> list[Any]:
     """Ranks, 1 if the bytes are exact, the phase of the peak, and the bytes of its parts."""
-    (facts,) = train([model], Request(ctx=context), _recipe("bf16", ranks)).models
-    peak = max(facts["phases"], key=lambda phase: phase["total_bytes"])
-    parts = [peak[f"{part}_bytes"] for part in PARTS]
-    if sum(parts) != peak["total_bytes"] or facts["peak_bytes"] != peak["total_bytes"]:
-        raise TfacctError("the parts of the peak do not add up to it")
-    return [ranks, int(facts["exact"]), peak["phase"], *parts]
+    step = training_memory(model, selection.workload(model, Request(ctx=context)), _recipe(ranks))
+    return [ranks, int(step.exact), step.peak.name, *(int(getattr(step.peak, part)) for part in PARTS)]
