@@ -76,6 +76,7 @@ METRIC_WORDS = {
 }
 """Full labels of metrics; tables have shorter ones."""
 KNOBS = {"ctx": "the context", "batch": "the batch"}
+X_LABELS = {"ctx": CONTEXT, "batch": "batch (sequences)"}
 OTHERS = "everything else"
 MEMORY = {
     "weights": ("weights_bytes", look.BLUE),
@@ -117,16 +118,11 @@ def flops_chart(
     if len(models) == 1:
         return _shares_by_context(models[0], request, report, masked, train)
     parts = _stacked(dict.fromkeys(part for facts in report.models for part in facts["components"]))
-    return _bars(
-        models,
-        unit="share",
-        series={
-            _label_of(part): [facts["components"].get(part, 0) / facts["total_flops"] for facts in report.models]
-            for part in parts
-        },
-        hues=_hues(parts),
-        **_about(report),
-    )
+    bars = {}
+    for part, hue in zip(parts, _hues(parts), strict=True):
+        shares = [facts["components"].get(part, 0) / facts["total_flops"] for facts in report.models]
+        bars[_label_of(part)] = shares, hue
+    return _bars(models, "share", bars, report)
 
 
 def _shares_by_context(model: LoadedModel, request: Request, report: Report, masked: bool, train: bool) -> Chart:
@@ -162,30 +158,22 @@ def params_chart(models: Sequence[LoadedModel], report: Report) -> Chart:
         return _parts(models[0], report)
     rows = [_by_part(model.ledger.parameters()) for model in models]
     parts = [part for part in (*headings(), OTHERS) if any(part in row for row in rows)]
-    return _bars(
-        models,
-        unit="params",
-        series={_label_of(part): [row.get(part, 0) for row in rows] for part in parts},
-        hues=[_hue_of(part) for part in parts],
-        ends=[(units.people(facts["total_params"]),) for facts in report.models],
-        **_about(report),
-    )
+    bars = {_label_of(part): ([row.get(part, 0) for row in rows], _hue_of(part)) for part in parts}
+    ends = [units.people(facts["total_params"]) for facts in report.models]
+    return _bars(models, "params", bars, report, ends)
 
 
 def _parts(model: LoadedModel, report: Report) -> Chart:
     stored, active = (_sided(counts) for counts in (model.ledger.parameters(), model.ledger.active_parameters()))
     total, used = report.models[0]["total_params"], report.models[0]["active_params"]
-    routed = used != total
-    active_or_all = {"used by a token": [active[part] for part in stored]} if routed else {"stored": [*stored.values()]}
-    idle = {"stored only": [stored[part] - active[part] for part in stored]} if routed else {}
-    return _bars(
-        stored,
-        unit="params",
-        series=active_or_all | idle,
-        hues=[look.BLUE, look.SKY][: 1 + routed],
-        ends=[(f"{units.people(count)}, {units.percent(Fraction(count, total))}",) for count in stored.values()],
-        **_about(report),
-    )
+    bars = {"stored": ([*stored.values()], look.BLUE)}
+    if used != total:
+        bars = {
+            "used by a token": ([active[part] for part in stored], look.BLUE),
+            "stored only": ([stored[part] - active[part] for part in stored], look.SKY),
+        }
+    ends = [f"{units.people(count)}, {units.percent(Fraction(count, total))}" for count in stored.values()]
+    return _bars(stored, "params", bars, report, ends)
 
 
 def _sided(counts: Mapping[str, int]) -> dict[str, int]:
@@ -242,7 +230,13 @@ def _pair(names: tuple[str, str], sides: Sequence[Mapping[str, int]], unit: Kind
     parts = [part for part in order if any(part in side for side in sides)]
     rows = [(sides[0].get(part, 0), sides[1].get(part, 0)) for part in parts]
     written = Column("", "", unit).text
-    changes = [units.change(Fraction(new) / old) if old else "new" * bool(new) for old, new in rows]
+
+    def change(old: int, new: int) -> str:
+        """The change in words; empty if nothing is there."""
+        if old:
+            return units.change(Fraction(new) / old)
+        return "new" if new else ""
+
     return Chart(
         kind="pairs",
         title="",
@@ -253,10 +247,7 @@ def _pair(names: tuple[str, str], sides: Sequence[Mapping[str, int]], unit: Kind
         series={name: [row[side] for row in rows] for side, name in enumerate(names)},
         unit=unit,
         hues=[look.GREY, look.BLUE],
-        ends=[
-            (written(old), f"{written(new)}  {change}".rstrip())
-            for (old, new), change in zip(rows, changes, strict=True)
-        ],
+        ends=[(written(old), f"{written(new)}  {change(old, new)}".rstrip()) for old, new in rows],
     )
 
 
@@ -268,20 +259,11 @@ def memory_chart(models: Sequence[LoadedModel], request: Request, report: Report
     models = _in_report(models, report)
     if len(facts) == 1:
         return _by_context(models[0], request, report, budget)
-    caching = [model for model in models if model.has_cache]
-    cache = model_notes.cache_name(caching) if caching else ""
-    return _bars(
-        models,
-        unit="bytes",
-        series={
-            "weights": [each["weights_bytes"] for each in facts],
-            **({cache: [each["kv_cache_bytes"] for each in facts]} if cache else {}),
-        },
-        hues=[look.BLUE, look.ORANGE][: 1 + bool(cache)],
-        levels=budget,
-        ends=[(units.binary(each["total_bytes"]),) for each in facts],
-        **_about(report),
-    )
+    bars = {"weights": ([each["weights_bytes"] for each in facts], look.BLUE)}
+    if caching := [model for model in models if model.has_cache]:
+        bars[model_notes.cache_name(caching)] = [each["kv_cache_bytes"] for each in facts], look.ORANGE
+    ends = [units.binary(each["total_bytes"]) for each in facts]
+    return _bars(models, "bytes", bars, report, ends, budget)
 
 
 def _by_context(model: LoadedModel, request: Request, report: Report, budget: list[tuple[int, str]]) -> Chart:
@@ -392,18 +374,11 @@ def train_chart(models: Sequence[LoadedModel], report: Report) -> Chart:
     else:
         rows = [next(row for row in each["phases"] if row["phase"] == each["peak_phase"]) for each in facts]
         names = [named[each["model"]] for each in facts]
-    parts = {name: [row[key] for row in rows] for name, (key, _) in MEMORY.items()}
-    series = {name: values for name, values in parts.items() if any(values)}
+    parts = {name: ([row[key] for row in rows], hue) for name, (key, hue) in MEMORY.items()}
+    bars = {name: (values, hue) for name, (values, hue) in parts.items() if any(values)}
     fit = facts[0].get("fit")
-    return _bars(
-        names,
-        unit="bytes",
-        series=series,
-        hues=[MEMORY[name][1] for name in series],
-        levels=[(fit["budget_bytes"], usable_words(fit))] if fit else [],
-        ends=[(units.binary(row["total_bytes"]),) for row in rows],
-        **_about(report),
-    )
+    budget = [(fit["budget_bytes"], usable_words(fit))] if fit else []
+    return _bars(names, "bytes", bars, report, [units.binary(row["total_bytes"]) for row in rows], budget)
 
 
 def serve_chart(report: Report) -> Chart:
@@ -488,7 +463,7 @@ def _panel(report: Report, drawn: str, across: str) -> Chart:
         kind="lines",
         title="",
         caption="",
-        x_label=CONTEXT if across == "ctx" else "batch (sequences)" if across == "batch" else across,
+        x_label=X_LABELS.get(across, across),
         y_label=words if named else f"{words} ({Y_LABELS[unit]})",
         x=x,
         series={name: [values.get(place, float("nan")) for place in x] for name, values in series.items()},
@@ -504,10 +479,28 @@ def _drawn_label(report: Report, name: str) -> str:
     return METRIC_WORDS.get(name) or label(name, train=report.models[0]["train"])
 
 
-def _bars(rows: Iterable[LoadedModel | str], *, unit: Kind, **chart: Any) -> Chart:
-    """Bars of parts, a row for each model or name."""
-    names = [row if isinstance(row, str) else build.label(row) for row in rows]
-    return Chart(kind="bars", x_label=Y_LABELS[unit], y_label="", x=names, unit=unit, **chart)
+def _bars(
+    rows: Iterable[LoadedModel | str],
+    unit: Kind,
+    parts: Mapping[str, tuple[Sequence[float], int]],
+    report: Report,
+    ends: Iterable[str] = (),
+    levels: Sequence[tuple[int, str]] = (),
+) -> Chart:
+    """Stacked bars, a row for each model or name. `parts`: values in all rows, and the colour. `ends`: a text for each
+    row."""
+    return Chart(
+        kind="bars",
+        x_label=Y_LABELS[unit],
+        y_label="",
+        x=[row if isinstance(row, str) else build.label(row) for row in rows],
+        series={name: values for name, (values, _) in parts.items()},
+        unit=unit,
+        hues=[hue for _, hue in parts.values()],
+        ends=[(end,) for end in ends],
+        levels=levels,
+        **_about(report),
+    )
 
 
 def _check_lines(count: int, hint: str) -> None:

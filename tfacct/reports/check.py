@@ -399,10 +399,11 @@ def _stored_answer(
 ) -> str:
     count, dtypes = len(files.files), facts["dtypes"]
     where = "one file" if count == 1 else f"{count:,} files"
-    named = [f"{units.binary(taken)} {name}" for name, taken in dtypes.items()]
-    each = f", all {next(iter(dtypes))}" if len(named) == 1 else f": {', '.join(named[:4])}" if named else ""
-    more = f" and {len(named) - 4} more" if len(named) > 4 else ""
-    text = f"{units.binary(facts['tensor_bytes'])} in {where}{each}{more}"
+    text = f"{units.binary(facts['tensor_bytes'])} in {where}"
+    if len(dtypes) == 1:
+        text += f", all {next(iter(dtypes))}"
+    elif dtypes:
+        text += f": {listed([f'{units.binary(taken)} {name}' for name, taken in dtypes.items()], 4)}"
     if result is None:
         return f"{text}; not compared: {why}."
     if result.agrees:

@@ -148,7 +148,7 @@ class Numbers:
         """Cells of the table. A metric takes the place of a measure with the same name."""
         requests = "any" if self.fits and self.requests is None else self.requests
         stored = selection.format_name(self.side.model, self.side.terms.dtype)
-        fits = None if self.fits is None else "tightly" if self.tight else "yes" if self.fits else "no"
+        fits = None if self.fits is None else model_notes.fits_word(self.fits, self.tight)
         peak, state = (self.metrics.get(name) for name in (PEAK, "optimizer_bytes"))
         return {
             "context": self.context,

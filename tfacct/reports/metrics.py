@@ -246,8 +246,10 @@ class CountedMetrics:
         if self.traffic:
             clauses.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")
         if self.cache:
-            weights = "" if not self.weights else "weights and " if stored == cached else f"weights in {stored} and "
-            clauses.append(f"{weights}{model_notes.cache_name(models)} in {cached}")
+            clause = f"{model_notes.cache_name(models)} in {cached}"
+            if self.weights:
+                clause = f"{'weights' if stored == cached else f'weights in {stored}'} and {clause}"
+            clauses.append(clause)
         if self.training and self.recipes:
             clauses.append("a training step with the recipe of its row, as run by transformers")
         elif self.training:

@@ -707,6 +707,13 @@ ENGINE_BUFFERS = f"{BUFFERS}: see `tfacct engine`."
 LOGITS: Mapping[Logits, str] = {"all": "all logits", "last": "logits of the last position"}
 
 
+def fits_word(fits: bool, tight: bool) -> str:
+    """Whether a step fits, in a table."""
+    if not fits:
+        return "no"
+    return "tightly" if tight else "yes"
+
+
 def less_in_vllm(
     pool: MemoryLimit | None, fit: Callable[[MemoryLimit], Mapping[str, Any]], counted: Mapping[str, Any]
 ) -> str:

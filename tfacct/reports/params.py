@@ -214,12 +214,13 @@ class About(NamedTuple):
 def _head(about: About) -> str:
     if not about.alone:
         return ""
+    tied = about.facts[0]["tied_head"]
+    if tied is None:
+        return "No language modeling head."
+    if tied:
+        return "lm_head is tied to embed: one weight, counted once, as embedding."
     own = _parts(about.facts[0], "params").get("lm_head", 0)
-    return {
-        None: "No language modeling head.",
-        True: "lm_head is tied to embed: one weight, counted once, as embedding.",
-        False: f"lm_head is not tied: its {units.people(own)} parameters are counted as non-embedding.",
-    }[about.facts[0]["tied_head"]]
+    return f"lm_head is not tied: its {units.people(own)} parameters are counted as non-embedding."
 
 
 def _expected(about: About) -> str:

@@ -539,6 +539,7 @@ def _ranks_answer(unknown: str, equation: Equation, found: Solution, mesh: Mesh 
 
 def _other_ranks(unknown: str, mesh: Mesh | None) -> str:
     """The given ranks, in a title."""
-    one: dict[str, Any] = {unknown: 1}
-    others = Mesh() if mesh is None else replace(mesh, **one) if unknown in RANKS else mesh
-    return "" if others == Mesh() else f", {label(others)}"
+    if mesh is not None and unknown in RANKS:
+        one: dict[str, Any] = {unknown: 1}
+        mesh = replace(mesh, **one)
+    return "" if mesh in (None, Mesh()) else f", {label(mesh)}"

@@ -186,8 +186,12 @@ class Sweep:
     @property
     def knobs(self) -> list[str]:
         """Names that tell rows apart: those that vary, and the context if settings have their own."""
-        differ = self.grid.contexts is None and any(len(swept.contexts) > 1 for swept in self.every)
-        return [*(["model"] * (len(self.every) > 1)), *self.grid.varied, *(["ctx"] * differ)] or ["ctx"]
+        names = self.grid.varied
+        if len(self.every) > 1:
+            names.insert(0, "model")
+        if self.grid.contexts is None and any(len(swept.contexts) > 1 for swept in self.every):
+            names.append("ctx")
+        return names or ["ctx"]
 
 
 def checked(grid: Grid) -> Grid:
@@ -259,12 +263,9 @@ def sweep(
     every = [model for swept in found for model in swept.settings]
     if not every:
         raise found[0].errors[0]
-    if tuple(metrics) == DEFAULT and "pp" in grid.ranks:
-        metrics = DEFAULT[:1]  # by which stages can be compared
-    of_cache = (CACHE,) if tuple(metrics) == DEFAULT and any(_cache_varies(swept, grid) for swept in found) else ()
-    if tuple(metrics) == DEFAULT and not model_notes.attends(every):
-        metrics = (*DEFAULT[:-1], *(f"share.{mixer.name}" for mixer in model_notes.mixers(every)))
-    named = metrics_named((*metrics, *of_cache), every)
+    if tuple(metrics) == DEFAULT:
+        metrics = _default_metrics(found, every, grid)
+    named = metrics_named(metrics, every)
     terms.check_recipe(named)
     if clash := {metric.name for metric in named} & set(grid.knobs):
         raise UsageError(f"{clash.pop()} is a metric, so it cannot be swept as a field")
@@ -305,6 +306,16 @@ def _read(
         except ConfigError as error:
             swept.skip(name, fields, error)
     return swept
+
+
+def _default_metrics(found: Sequence[Swept], every: Sequence[LoadedModel], grid: Grid) -> Sequence[str]:
+    """FLOPs and the share of attention, or of what replaces it, and the cache if a field changes it."""
+    if "pp" in grid.ranks:
+        return DEFAULT[:1]  # by which stages can be compared
+    metrics = list(DEFAULT)
+    if not model_notes.attends(every):
+        metrics[-1:] = [f"share.{mixer.name}" for mixer in model_notes.mixers(every)]
+    return [*metrics, CACHE] if any(_cache_varies(swept, grid) for swept in found) else metrics
 
 
 def _cache_varies(swept: Swept, grid: Grid) -> bool:
@@ -452,7 +463,7 @@ def _table(about: Sweep) -> Table:
             else build.format_value(value)
             for name, value in values.items()
         }
-        fits = "tightly" if about.is_tight(values) else "yes" if values.get("fits") else "no"
+        fits = model_notes.fits_word(values["fits"], about.is_tight(values)) if about.limit else None
         return {**shown, "fits": fits, "bar": Fraction(values[drawn])}
 
     return columns, tuple(tuple(map(row, swept.rows)) for swept in about.every), ()
@@ -501,7 +512,7 @@ def _fitting(about: Sweep) -> str:
     where, fitting = fitting_words(limit, layout), [row for row in about.rows if row["fits"]]
     if about.knobs in (["ctx"], ["batch"]) and 0 < len(fitting) < len(about.rows):
         (knob,) = about.knobs
-        most = {"ctx": "A context", "batch": "A batch"}[knob]
+        most = "A context" if knob == "ctx" else "A batch"
         return f"{most} of {max(row[knob] for row in fitting):,} is the largest of these that fits {where}."
     return f"{len(fitting):,} of {len(about.rows):,} combinations fit {where}."
 
