@@ -74,12 +74,12 @@ def mfu(
     6·N + 12·L·H·Q·T per token; `"6nd"`. Recomputation is not included. `train=False`: a forward pass. Warns above
     100%. Raises TfacctError.
     """
-    from tfacct.timing.utilization import above_peak, check_positive, utilization
+    from tfacct.timing.utilization import above_peak, check_positive
 
     rated = model if isinstance(model, Rated) else Rated(loaded(model, {}))
     check_positive("tokens_per_second", tokens_per_second)
     per_token = rated.flops_per_token(ctx=ctx, train=train, convention=convention)
-    share = utilization(per_token, float(tokens_per_second), peak_flops(peak))
+    share = per_token * float(tokens_per_second) / peak_flops(peak)
     if (warning := above_peak(share)) is not None:
         warnings.warn(warning, stacklevel=2)
     return share

@@ -158,9 +158,9 @@ def fewest_devices(
     if len(counts) > 1:
         raise UsageError(f"{option('ttft', True)} takes one number of {option('requests')}", option("requests", 16))
     first_token, token = _seconds("ttft", ttft) or 0, _seconds("within", within)
-    load = Load(opt.size("prompt", prompt), opt.size("new", new), counts, price, token)
+    load = Load(opt.size("prompt", prompt), opt.size("new", new), counts, price, token, ttft=first_token)
     where = Deployment(on, dtype, kv_dtype, 1, usable.get("use"), usable.get("reserve"))
-    return Found(fewest_devices(model, where, load, counts[0], first_token))
+    return Found(fewest_devices(model, where, load, counts[0]))
 
 
 def serve_disaggregated(

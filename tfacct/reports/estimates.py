@@ -25,6 +25,7 @@ from tfacct.timing.validated import (
     Metric,
     Validation,
     reported,
+    runs_in,
     unmeasured_step,
 )
 
@@ -94,7 +95,7 @@ def error_note(one: Placement, metric: Metric = "request") -> str:
 def _without(one: Placement, error: Validation) -> str:
     """That no measured run was on this device, or in this format; empty if one was."""
     missing = [] if error.on.get(one.device.id) else ["on this device"]
-    missing += [] if one.runs_alike else [f"with {one.dtype} weights"]
+    missing += [] if runs_in(one.kind, one.dtype) else [f"with {one.dtype} weights"]
     return f", none of them {' or '.join(missing)}" if missing else ""
 
 
@@ -217,7 +218,7 @@ def placement_facts(one: Placement) -> dict[str, Any]:
 def validation_facts(one: Placement, metric: Metric = "request") -> dict[str, Any] | None:
     """Keys of `Validated`; None if no run like this was measured, or the user's own differ more than such runs."""
     error = None if one.scattered else one.error(metric)
-    return None if error is None else values_of(Validated, error, one.device.id, one.runs_alike)
+    return None if error is None else values_of(Validated, error, one.device.id, runs_in(one.kind, one.dtype))
 
 
 def assumptions(*laws: Any) -> dict[str, float]:

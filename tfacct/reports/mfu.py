@@ -29,7 +29,6 @@ from tfacct.timing.utilization import (
     check_positive,
     flops_per_token,
     peak_of,
-    utilization,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class MfuLine(Object):
     convention: Convention = of_convention(lambda _, name: name)
     flops_per_token: float = of_convention(lambda run, name: run.per_token[name])
     flops_per_second: float = of_convention(lambda run, name: run.per_token[name] * run.each)
-    mfu: float = of_convention(lambda run, name: utilization(run.per_token[name], run.each, run.peak))
+    mfu: float = of_convention(lambda run, name: run.per_token[name] * run.each / run.peak)
 
 
 class MfuReport(build.ModelReport):
@@ -87,12 +86,12 @@ class Run:
 
     @property
     def mfu(self) -> float:
-        return utilization(self.per_token["full"], self.each, self.peak)
+        return self.per_token["full"] * self.each / self.peak
 
     @property
     def impossible_context(self) -> bool:
         """True for a run that its attention at the longest context makes impossible."""
-        without = utilization(self.per_token["6nd"], self.each, self.peak)
+        without = self.per_token["6nd"] * self.each / self.peak
         return self.longest and without <= 1 < self.mfu
 
 
@@ -224,7 +223,7 @@ def _implausible(run: Run) -> str | None:
 
     device = run.limit.device
     full, visible = (
-        utilization(run.per_token.get(name, run.per_token["full"]), run.each, run.peak) for name in ("full", "causal")
+        run.per_token.get(name, run.per_token["full"]) * run.each / run.peak for name in ("full", "causal")
     )
     if device is None or run.dtype != "bf16" or visible <= matmul_share(device) or above_peak(full):
         return None

@@ -416,7 +416,7 @@ class FewestReport(ServedReport):
     _line = ServedLayout
 
     requests: int = of_fewest(lambda about: about.requests)
-    ttft_seconds: float = of_fewest(lambda about: about.ttft)
+    ttft_seconds: float = of_fewest(lambda about: about.load.ttft)
     tpot_seconds: float | None = of_fewest(lambda about: about.load.within)
     devices: int = of_fewest(lambda about: about.best.devices)
     replicas: int = of_fewest(lambda about: about.best.replicas)
@@ -426,10 +426,10 @@ class FewestReport(ServedReport):
     )
 
 
-def fewest_devices(model: LoadedModel, on: Deployment, load: Load, requests: int, ttft: float) -> FewestReport:
+def fewest_devices(model: LoadedModel, on: Deployment, load: Load, requests: int) -> FewestReport:
     """The layouts that are in time, the fewest devices first. Raises TfacctError if there is none."""
     _check_serves(on)
-    about = fewest(model, on, load, requests, ttft)
+    about = fewest(model, on, load, requests)
     first = (
         Column("devices", "devices", "count"),
         Column("tp", "tp", "count"),
@@ -453,7 +453,7 @@ def _fewest_answer(about: Fewest) -> str:
         least = f"at least {spread_out.devices:,} ({spread_out.words}) if they are spread out"
         needs += f" if all prompts arrive at once, {least}"
     later = "" if token is None else f", later ones within {units.seconds(token)}"
-    return f"{needs}: first token within {units.seconds(about.ttft)}{later}."
+    return f"{needs}: first token within {units.seconds(about.load.ttft)}{later}."
 
 
 def _first_token_measured(about: Fewest) -> str:

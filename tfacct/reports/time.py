@@ -42,7 +42,7 @@ from tfacct.reports.estimates import (
     step_error,
     validation_facts,
 )
-from tfacct.timing.calibrated import DOUBT, ReferencePass, priced
+from tfacct.timing.calibrated import DOUBT, ReferencePass, reference_pass
 from tfacct.timing.kernel_time import CONSTANTS, Step, Timed, least_read
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import StepEstimate, constants_of, fitting_options, step_estimate
@@ -605,7 +605,7 @@ def _time_calibrated(
     if where.dtype is not None and units.dtype_name(where.dtype) != on.dtype:
         raise UsageError(f"{device.id} was calibrated in {on.dtype}, not in {where.dtype}", option("dtype", on.dtype))
     work = selection.runnable(model, request)
-    one = ReferencePass(model, work, device, on, train, priced(model, work, train, on))
+    one = reference_pass(model, work, train, on)
     if one.bytes > memory.usable:
         raise UsageError(
             f"{model.name}: {units.binary(one.bytes)} of weights and cache exceed the usable {memory.words}"
@@ -615,8 +615,8 @@ def _time_calibrated(
     return build.report(
         kind,
         [model],
-        _calibrated_table(one),
-        [_calibrated_facts(one, memory)],
+        _calibrated_table(one, device),
+        [_calibrated_facts(one, device, memory)],
         title=f"{build.label(model)}: {what} on {device.name}, {on.dtype}, context {work.context:,},"
         f" batch {work.batch:,}",
         convention="the reference model, line by line; seconds are estimated from the calibration of this machine",
@@ -630,7 +630,7 @@ def _decodes(one: ReferencePass) -> bool:
     return bool(one.work.tokens == 1 < one.work.context)
 
 
-def _calibrated_table(one: ReferencePass) -> Table:
+def _calibrated_table(one: ReferencePass, device: devices.Device) -> Table:
     """Seconds by kind of line."""
     rows: tuple[Row, ...] = tuple(
         {
@@ -645,7 +645,7 @@ def _calibrated_table(one: ReferencePass) -> Table:
     totals = {
         "pass": f"≈ {units.seconds(one.seconds)}",
         "range by measured errors": units.time_range(one.interval),
-        "plain roofline": f"≈ {units.seconds(one.roofline)}",
+        "plain roofline": f"≈ {units.seconds(one.roofline(device))}",
     }
     return (Column("kernel", "lines"), *TIMES_AND_FLOPS, *ESTIMATED), (rows,), _totals("pass", totals)
 
@@ -674,9 +674,9 @@ CALIBRATED_NOTES = (
 )
 
 
-def _calibrated_facts(one: ReferencePass, memory: MemoryLimit) -> dict[str, Any]:
+def _calibrated_facts(one: ReferencePass, device: devices.Device, memory: MemoryLimit) -> dict[str, Any]:
     """Keys of `TimeTrainReport` of a training step, else of `TimeReport`."""
-    on, device = one.on, one.device
+    on = one.on
     facts = {
         "workload": selection.workload_facts(one.work, dtype=on.dtype),
         "estimate": True,
@@ -700,7 +700,7 @@ def _calibrated_facts(one: ReferencePass, memory: MemoryLimit) -> dict[str, Any]
     return {
         **facts,
         "on": {**place, **stored},
-        "bound_seconds": one.roofline,
+        "bound_seconds": one.roofline(device),
         "tokens_per_second": one.rate,
         "engine_seconds": 0.0,
         "kernels": [

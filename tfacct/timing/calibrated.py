@@ -122,51 +122,20 @@ class _Priced:
         return sum(self.work(kind, elements) for kind in (self.acts if leaf == "act" else ("add",)))
 
 
-def priced(model: LoadedModel, work: Workload, train: bool, on: Calibration) -> list[Taken]:
-    """Seconds of the reference model's pass, by name. Raises ConfigError for a model that is not supported."""
-    kind, latent = model_kind(model.ledger), "latent attention" if model.ledger.instead is not None else None
-    odd = unsupported_part(model) or latent or (None if kind == "dense" else MODELS[kind])
-    if odd is not None:
-        raise ConfigError(f"{model.name}: a calibrated device does not support {odd}", "supported: dense decoders")
-    parts = (sublayer.part for stack in model.architecture.stacks for sublayer in stack.block.sublayers)
-    activation = next((name for part in parts if (name := getattr(part, "activation", None)) is not None), "gelu")
-    cold = weight_bytes(model, on) > on.cache
-    run: Pass = "train" if train else "forward"
-    found = defaultdict[str, list[Taken]](list)
-    for group in model.ledger.groups:
-        for one in _Priced(group, work.axes(), run, cold, on, activation).taken():
-            found[one.name].append(one)
-    return [
-        Taken(name, sum(one.times for one in alike), sum(one.flops for one in alike), sum(one.seconds for one in alike))
-        for name, alike in found.items()
-    ]
-
-
-def weight_bytes(model: LoadedModel, on: Calibration) -> int:
-    """Bytes of the weights in the format of a sweep."""
-    return sum(model.ledger.parameters().values()) * units.BITS[on.dtype] // 8
-
-
-DOUBT = (
-    "The sweep's own checks are far off: the machine was busy, or its threads waited for others. Sweep it again when it"
-    " is idle, or with one thread (OMP_NUM_THREADS=1)."
-)
-
-
 @record
 class ReferencePass:
-    """A pass of the reference model on a device that was swept; with `train` a backward pass follows."""
+    """A pass of the reference model on a machine that was swept; with `train` a backward pass follows. `weights`: bytes
+    in the format of the sweep."""
 
     model: LoadedModel
     work: Workload
-    device: Device
-    on: Calibration
     train: bool
+    on: Calibration
+    weights: int
     parts: Sequence[Taken]
 
     @property
     def seconds(self) -> float:
-        """Seconds of the pass."""
         return sum(part.seconds for part in self.parts)
 
     @property
@@ -177,25 +146,48 @@ class ReferencePass:
 
     @property
     def flops(self) -> int:
-        """FLOPs of the pass."""
         return sum(part.flops for part in self.parts)
 
     @property
     def bytes(self) -> int:
         """Bytes of weights and cache."""
-        cache = sum(self.model.ledger.state_bytes(self.work.axes(), width(self.on.dtype)).values())
-        return weight_bytes(self.model, self.on) + int(cache)
+        return self.weights + int(sum(self.model.ledger.state_bytes(self.work.axes(), width(self.on.dtype)).values()))
 
-    @property
-    def roofline(self) -> float:
+    def roofline(self, device: Device) -> float:
         """Seconds at the fastest product and the bandwidth of a copy, whichever takes longer."""
         moved = self.bytes * (3 if self.train else 1)
-        return max(self.flops / self.device.peak[self.on.dtype], moved / self.device.bandwidth)
+        return max(self.flops / device.peak[self.on.dtype], moved / device.bandwidth)
 
     @property
     def rate(self) -> float:
-        """New tokens per second."""
         return float(self.work.batch * self.work.tokens / self.seconds)
+
+
+def reference_pass(model: LoadedModel, work: Workload, train: bool, on: Calibration) -> ReferencePass:
+    """Seconds of the reference model's pass, by name. Raises ConfigError for a model that is not supported."""
+    kind, latent = model_kind(model.ledger), "latent attention" if model.ledger.instead is not None else None
+    odd = unsupported_part(model) or latent or (None if kind == "dense" else MODELS[kind])
+    if odd is not None:
+        raise ConfigError(f"{model.name}: a calibrated device does not support {odd}", "supported: dense decoders")
+    parts = (sublayer.part for stack in model.architecture.stacks for sublayer in stack.block.sublayers)
+    activation = next((name for part in parts if (name := getattr(part, "activation", None)) is not None), "gelu")
+    weights = sum(model.ledger.parameters().values()) * units.BITS[on.dtype] // 8
+    run: Pass = "train" if train else "forward"
+    found = defaultdict[str, list[Taken]](list)
+    for group in model.ledger.groups:
+        for one in _Priced(group, work.axes(), run, weights > on.cache, on, activation).taken():
+            found[one.name].append(one)
+    taken = [
+        Taken(name, sum(one.times for one in alike), sum(one.flops for one in alike), sum(one.seconds for one in alike))
+        for name, alike in found.items()
+    ]
+    return ReferencePass(model, work, train, on, weights, taken)
+
+
+DOUBT = (
+    "The sweep's own checks are far off: the machine was busy, or its threads waited for others. Sweep it again when it"
+    " is idle, or with one thread (OMP_NUM_THREADS=1)."
+)
 
 
 class Sweep(NamedTuple):
@@ -236,16 +228,17 @@ def sweep(device: str, dtype: str, progress: Tick) -> Sweep:
         work={kind: _curve([case for case in cases if case.kind == kind]) for kind in (*WORK, *BACKWARD)},
         checks=Checks({"none": 1.0}),
     )
-
-    def predicted(model: LoadedModel, work: Workload, train: bool) -> float:
-        return sum(one.seconds for one in priced(model, work, train, found))
-
     *measured, forward, both = (case.seconds["forward"] for case in cases if case.kind == "whole")
     layers = CONFIGS["small"]["num_hidden_layers"]
-    timed = (False, forward), (True, both)
-    calls = [(max(1e-9, seconds - predicted(small, ONE, train)) / layers,) for train, seconds in timed]
+    calls = [
+        (max(1e-9, seconds - reference_pass(small, ONE, train, found).seconds) / layers,)
+        for train, seconds in ((False, forward), (True, both))
+    ]
     found = replace(found, work={**found.work, BLOCK: Curve((1,), *calls)})
-    ratios = {name: seconds / predicted(*one) for seconds, (name, one) in zip(measured, checked.items(), strict=True)}
+    ratios = {
+        name: seconds / reference_pass(*one, found).seconds
+        for seconds, (name, one) in zip(measured, checked.items(), strict=True)
+    }
     copied = next(case for case in cases if case.kind == "bandwidth")
     bandwidth = 2 * units.BITS[found.dtype] // 8 * copied.size / copied.seconds["forward"]
     peak = max(2 * one.size * one.shape[0] * one.shape[1] / one.seconds["forward"] for one in products)

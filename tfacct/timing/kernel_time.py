@@ -110,12 +110,10 @@ class Step(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Seconds of the step."""
         return sum(one.seconds for one in self.kernels) + self.engine
 
     @property
     def bound(self) -> float:
-        """Seconds at the peaks."""
         return max(self.compute, self.memory)
 
 

@@ -60,8 +60,6 @@ RECURRENCE = frozenset((CHUNKS, ONE_BY_ONE))
 """Axes of the lines of a recurrence."""
 CHOICES = frozenset(("chosen", "chosen entries"))
 """Masks of keys that an indexer chooses."""
-GATHERED = CHOICES | COMPRESSED_MASKS
-"""Masks of keys that do not follow one another."""
 STREAMS = "Xn"
 """Axis of residual streams, which are mixed with one another."""
 INDEXER = "Nx"
@@ -83,7 +81,6 @@ class Split:
 
     @property
     def devices(self) -> int:
-        """Number of devices."""
         return self.tp * self.dp
 
 
@@ -255,7 +252,7 @@ class _Lowered:
         if not recurs and (not is_usual or (indexes and not chooses)):
             raise NoKernelError(paths.short(first.path))
         is_latent = not (recurs or indexes) and all({"K", "N"}.isdisjoint(line.einsum.right) for line in lines)
-        gathers = any(line.mask in GATHERED for line in lines)
+        gathers = any(line.mask in CHOICES | COMPRESSED_MASKS for line in lines)  # keys that do not follow one another
         suffix = "" if indexes else ".recurrence" if recurs else ".attention"
         name, read = f"{paths.short(paths.module_of(first.path))}{suffix}", self._read(lines)
 

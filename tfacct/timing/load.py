@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple
 
 from tfacct.accounts.memory import largest_that_fits
@@ -34,7 +35,7 @@ class Load:
     """Requests of `prompt` tokens that get `new` ones; how many `requests` at once, None for a few numbers up to what
     fits. `price`: of a device for an hour. `within`: seconds for each output token. `measured`: file of the user's own
     runs, which correct the estimate. `drafts`: tokens that are drafted in every step. `lora`: adapters that requests
-    use. Raises UsageError."""
+    use. `ttft`: seconds for the first token. Raises UsageError."""
 
     prompt: int
     new: int
@@ -44,6 +45,7 @@ class Load:
     measured: str | None = None
     drafts: Speculation | None = None
     lora: ServedLora | None = None
+    ttft: float = inf
 
     @property
     def context(self) -> int:
@@ -105,7 +107,6 @@ class Loaded(NamedTuple):
 
     @property
     def requests(self) -> int:
-        """Number of concurrent requests."""
         return self.served.loop.requests
 
     @property
@@ -232,7 +233,6 @@ class Layout(NamedTuple):
 
     @property
     def devices(self) -> int:
-        """Devices of all replicas."""
         return self.replicas * self.one.count
 
     @property
@@ -244,14 +244,13 @@ class Layout(NamedTuple):
 
 @record
 class Fewest:
-    """Layouts that give each of so many concurrent `requests` its first token within `ttft` seconds, and each further
-    one within the time of the load, if all prompts arrive at once: one for each tensor-parallel size, the fewest
-    devices first, of equal numbers the one with the most tokens per second. `spread_out`: the first of those that do if
-    no prompt waits for another. `one`, `memory`, `most`: of the first, a replica, and the requests of the fullest."""
+    """Layouts that give each of so many concurrent `requests` its tokens within the times of the load, if all prompts
+    arrive at once: one for each tensor-parallel size, the fewest devices first, of equal numbers the one with the most
+    tokens per second. `spread_out`: the first of those that do if no prompt waits for another. `one`, `memory`, `most`:
+    of the first, a replica, and the requests of the fullest."""
 
     load: Load
     requests: int
-    ttft: float
     layouts: Sequence[Layout]
     spread_out: Layout
     one: Placement
@@ -264,7 +263,7 @@ class Fewest:
         return self.layouts[0]
 
 
-def fewest(model: LoadedModel, on: Deployment, load: Load, requests: int, ttft: float) -> Fewest:
+def fewest(model: LoadedModel, on: Deployment, load: Load, requests: int) -> Fewest:
     """The layouts that are in time, on as many devices as necessary, or on at most those of `on` if it has several.
     Raises TfacctError if there is none."""
     load.check_runs(model)
@@ -278,21 +277,19 @@ def fewest(model: LoadedModel, on: Deployment, load: Load, requests: int, ttft: 
         one.check_fits(load.context, 1, memory)
     at_once, spread_out = (
         sorted(
-            (layout for each in holding if (layout := _with_replicas(*each, load, requests, ttft, spread))),
+            (layout for each in holding if (layout := _with_replicas(*each, load, requests, spread))),
             key=lambda each: (each.devices, -each.loop.each),
         )
         for spread in (False, True)
     )
     found = [layout for layout in at_once if count == 1 or layout.devices <= count]
     if not found:
-        raise _missed(load, requests, ttft, holding[-1][0], [*at_once[:1], *spread_out[:1]])
+        raise _missed(load, requests, holding[-1][0], [*at_once[:1], *spread_out[:1]])
     best = found[0]
-    return Fewest(load, requests, ttft, found, spread_out[0], best.one, best.memory, best.loop)
+    return Fewest(load, requests, found, spread_out[0], best.one, best.memory, best.loop)
 
 
-def _with_replicas(
-    one: Placement, memory: MemoryLimit, load: Load, requests: int, ttft: float, spread_out: bool
-) -> Layout | None:
+def _with_replicas(one: Placement, memory: MemoryLimit, load: Load, requests: int, spread_out: bool) -> Layout | None:
     """The fewest replicas of a placement that are in time by the upper ends of the ranges; None if not even a request
     alone is. `spread_out`: no prompt waits for another."""
     fitting = one.host.capacity(load.context, memory.usable, requests)
@@ -301,7 +298,7 @@ def _with_replicas(
     def is_late(each: int) -> bool:
         loop = loaded(one, load, each)
         is_slow = load.within is not None and loop.token is not None and loop.token[1] > load.within
-        return is_slow or (first_token if spread_out else loop.first_token[1]) > ttft
+        return is_slow or (first_token if spread_out else loop.first_token[1]) > load.ttft
 
     each = largest_that_fits(is_late, 0, fitting)
     if not each:
@@ -312,11 +309,11 @@ def _with_replicas(
     return Layout(one, memory, replicas, loop, rate, load.cost(replicas * one.count, rate))
 
 
-def _missed(load: Load, requests: int, ttft: float, largest: Placement, best: Sequence[Layout]) -> UsageError:
+def _missed(load: Load, requests: int, largest: Placement, best: Sequence[Layout]) -> UsageError:
     """The error for times that no layout meets on devices up to those of the `largest`. `best`: layouts on more
     devices, if prompts arrive at once, and spread out."""
     name, device = largest.model.name, largest.device
-    goal = f"{units.requests(requests)} with the first token within {units.seconds(ttft)}"
+    goal = f"{units.requests(requests)} with the first token within {units.seconds(load.ttft)}"
     goal += "" if load.within is None else f" and each later token within {units.seconds(load.within)}"
     if best:
         needed, least = (layout.devices for layout in best)

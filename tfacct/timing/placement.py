@@ -23,7 +23,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.support import CutError, check_mesh, check_shares
 from tfacct.timing.kernels import HEADS, NoKernelError, Split, kernels, share
 from tfacct.timing.serving import Host
-from tfacct.timing.validated import ENOUGH, VALIDATED, Class, Metric, Validation, model_kind, runs_in, unmeasured_run
+from tfacct.timing.validated import ENOUGH, VALIDATED, Class, Metric, Validation, model_kind, unmeasured_run
 
 MOST = 1024
 """Devices that one model is divided among."""
@@ -60,11 +60,6 @@ class Placement:
         if self.device.vendor == "AMD":
             return "amd"
         return "pcie" if self.link is not None and self.link.reach == "node" else model_kind(self.model.ledger)
-
-    @property
-    def runs_alike(self) -> int:
-        """Measured runs of this class with weights in this format."""
-        return runs_in(self.kind, self.dtype)
 
     @property
     def unmeasured(self) -> str:
@@ -261,7 +256,6 @@ class Share(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Bytes of both."""
         return self.weights + self.cache
 
 

@@ -48,7 +48,6 @@ class Loop(NamedTuple):
     tokens: float = 1.0
 
     def served(self, constants: Constants = CONSTANTS) -> Served:
-        """The loop in seconds."""
         first, others = rounded_up(self.prompts, self.groups), rounded_up(self.requests, self.groups)
         prefill = step(self.prefill, self.device, first, self.prompt, constants)
         decode = step(self.decode, self.device, others, 1, constants)
@@ -74,7 +73,6 @@ class Served(NamedTuple):
 
     @property
     def request(self) -> float:
-        """Seconds of a request."""
         return self.loop.requests * self.prompt + self.steps * self.decode.seconds + CONSTANTS.request
 
     @property
@@ -184,7 +182,6 @@ class Host:
         return found if self.adapters is None else [*found, *self.adapters.kernels(self, work)]
 
     def step(self, work: Workload) -> Step:
-        """Seconds of a step."""
         sequences = rounded_up(work.batch, self.split.dp)
         return step(self.kernels(work), self.device, sequences, work.tokens, self.constants)
 
@@ -202,7 +199,6 @@ class Host:
         return Loop(self.device, requests, prompt, new, prompts, self.split.dp, prefill, decode, tokens)
 
     def served(self, requests: int, prompt: int, new: int) -> Served:
-        """The loop in seconds."""
         return self.loop(requests, prompt, new).served(self.constants)
 
     def stored(self) -> int:

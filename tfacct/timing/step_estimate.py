@@ -24,7 +24,7 @@ from tfacct.parallel.support import check_axes, check_sizes
 from tfacct.timing import training_time
 from tfacct.timing.placement import unsupported_part
 from tfacct.timing.training_time import MEGATRON, MPT, RECENT, UTILIZATION, Parts, Trained, TrainingConstants
-from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
+from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of
 from tfacct.timing.validated import (
     MODELS,
     NEWER_ENDS,
@@ -186,7 +186,7 @@ class StepEstimate:
             each = flops_per_token(point, convention)
         except TfacctError:
             return None
-        return utilization(float(each), self.rate, self.device.peak["bf16"])
+        return float(each) * self.rate / self.device.peak["bf16"]
 
     @property
     def usual(self) -> float | None:

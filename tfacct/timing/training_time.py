@@ -201,7 +201,6 @@ class Parts(dict[str, float]):
 
     @property
     def seconds(self) -> float:
-        """Seconds of the step."""
         return sum(self.values())
 
 

@@ -57,11 +57,6 @@ def _palm(point: Point) -> int:
     return int(rule_of_thumb(point) + each_key * point.work.context * point.tokens)
 
 
-def utilization(per_token: float, tokens_per_second: float, peak: float) -> float:
-    """Part of the `peak`, in FLOP/s, that tokens at this speed use."""
-    return per_token * tokens_per_second / peak
-
-
 def peak_of(device: Device, dtype: str | None = None) -> tuple[str, int]:
     """The dtype that a device multiplies in, bf16 where none is named, and its dense peak in FLOP/s. Raises TfacctError
     for one that it has no units for."""

@@ -40,7 +40,6 @@ class Validation:
 
     @property
     def runs(self) -> int:
-        """Number of measured runs."""
         return sum(self.on.values())
 
 
