@@ -33,7 +33,6 @@ from tfacct.ledger.lines import (
     CHOSEN,
     COMPRESSED_MASKS,
     EXPERTS,
-    WINDOW,
     Line,
     Matmul,
     Parameter,
@@ -136,7 +135,7 @@ def kernels(
 def cache_bytes(ledger: Ledger, at: Axes, weights: Storage, activations: Width, cache: Width, split: Split) -> int:
     """Bytes on one device that stay for the next step. Raises as `kernels` does."""
     groups = _lowered(ledger, way_of(ledger, at), weights, activations, cache, split)
-    return sum(group.cached(group.sizes(at)) for group in groups)
+    return sum(group.cached(group.axes(at, cached=True)) for group in groups)
 
 
 def weight_bytes(ledger: Ledger, weights: Storage, split: Split) -> dict[str, int]:
@@ -161,10 +160,9 @@ def _lowered(
 
 
 class _Sizes(NamedTuple):
-    """Sizes of a group's axes in a step on one device: of lines, of states, and of the lines of experts."""
+    """Sizes of a group's axes in a step on one device: of lines, and of the lines of experts."""
 
     axes: Axes
-    cached: Axes
     experts: Axes
 
 
@@ -185,16 +183,14 @@ class _Lowered:
         self.local_experts = Group((), divided(group.axes, split, is_expert=True))
         self.launches = list(self._launches())
 
-    def sizes(self, at: Axes) -> _Sizes:
-        """Sizes of its axes in a step."""
-        local = {**at, "B": rounded_up(at["B"], self.split.dp)}
-        axes = self.local.bound(local)
-        experts = self.local_experts.bound(at) if EXPERTS in self.group.axes else axes
-        return _Sizes(axes, self.local.bound(local, cached=True) if WINDOW in self.group.axes else axes, experts)
+    def axes(self, at: Axes, *, cached: bool = False) -> Axes:
+        """Sizes of its axes in a step, or of what is `cached` after it."""
+        return self.local.bound({**at, "B": rounded_up(at["B"], self.split.dp)}, cached=cached)
 
     def kernels(self, at: Axes) -> list[Kernel]:
         """Its kernels in a step."""
-        sizes = self.sizes(at)
+        axes = self.axes(at)
+        sizes = _Sizes(axes, self.local_experts.bound(at) if EXPERTS in self.group.axes else axes)
         return [launch(sizes) for launch in self.launches]
 
     def _launches(self) -> Iterator[Launch]:
@@ -266,7 +262,7 @@ class _Lowered:
                 "attention",
                 count,
                 count * sum(line.flops(axes, masked=True) for line in lines),
-                cache=2 * self.cached(sizes) if recurs else count * self.cache.bytes(read(axes)),
+                cache=2 * self.cached(axes) if recurs else count * self.cache.bytes(read(axes)),
                 moved=count * self.activations.bytes(size(axes, first.einsum.left) + size(axes, lines[-1].einsum.out)),
                 rows=axes["T"],
                 padded=padded,
@@ -293,10 +289,10 @@ class _Lowered:
 
         return read
 
-    def cached(self, sizes: _Sizes) -> int:
+    def cached(self, axes: Axes) -> int:
         """Bytes that stay for the next step."""
         states = [line for line in self.group.lines if isinstance(line, State)]
-        return int(self.group.count * sum(cached_bytes(line, sizes.cached, self.cache) for line in states))
+        return int(self.group.count * sum(cached_bytes(line, axes, self.cache) for line in states))
 
     def _lookup(self, line: Table) -> Launch:
         name, rows = paths.short(line.path), ("B", "T", *line.parameters()[0].axes[1:])
@@ -436,14 +432,7 @@ def _values(line: Matmul) -> bool:
 
 
 class NoKernelError(ConfigError):
-    """A part of a model, or a line by its path, that has no kernel."""
-
-    def __init__(self, what: str, model: str = "") -> None:
-        problem = f"time estimates do not support {what} yet"
-        super().__init__(
-            f"{model}: {problem}" if model else problem, "supported: decoders with attention, MLPs and experts"
-        )
-        self.what = what
+    """A line by its path that has no kernel."""
 
 
 def _named(lines: Sequence[Matmul]) -> str:

@@ -158,7 +158,8 @@ class Deployment:
         """The model on so many devices. Raises TfacctError for one that has no kernels, or that they do not divide."""
         assert device is not None
         if (odd := unsupported_part(model)) is not None:
-            raise NoKernelError(odd, model.name)
+            problem = f"{model.name}: time estimates do not support {odd} yet"
+            raise ConfigError(problem, "supported: decoders with attention, MLPs and experts")
         check_experts(model, self.ep)
         if count % self.ep:
             raise UsageError(
@@ -212,7 +213,7 @@ def unsupported_part(model: LoadedModel) -> str | None:
     try:
         kernels(model.ledger, Workload(1, 1, 1).axes(), BF16, BF16_EACH, BF16_EACH)
     except NoKernelError as error:
-        return error.what
+        return error.message
     except ConfigError:  # the visible pairs are not known
         return "attention within blocks or prefixes"
     return None
