@@ -13,49 +13,15 @@ from tfacct.base import units
 from tfacct.loading.files import packaged
 from tfacct.output.report import Column, Report
 
-CONVENTIONS = {
-    "FLOPs": "2 per multiply-add, matmuls only: an m × k by k × n matmul takes 2·m·k·n.",
-    "attention": (
-        "Every query attends to every key, T × S pairs, as an unfused kernel computes them. --masked counts only the"
-        " pairs that the causal mask keeps. With a window of W, T × min(S, T + W − 1) pairs are counted."
-    ),
-    "logits": "Computed for every position. --logits last: for the last position only, as in the prefill of a server.",
-    "training": "--train adds the backward pass, twice the forward one; --recompute full adds recomputation. The"
-    " optimizer is not included.",
-    "not included": "Norms, softmax, activations, rotary embeddings, additions and embedding look-ups: --pointwise"
-    " lists them in elements, because the operations per element depend on the kernel.",
-    "rule of thumb": "2·N·tokens, 6·N·tokens with --train. N: every parameter that a token uses, embeddings included.",
-    "parameters": (
-        "Every stored tensor once, a tied head with its embedding. Active parameters exclude the experts that a token"
-        " does not use. Some model cards also exclude the embedding (gpt-oss), or embedding and head (Ling)."
-    ),
-    "KV cache": (
-        "Keys and values of all S tokens in every layer; in a window, of min(S, W) tokens; with latent attention"
-        " (MLA), the latent; in layers with a fixed-size state, that state."
-    ),
-    "bytes": "Every tensor rounded up to whole bytes. KiB, MiB, GiB are powers of 1024; KB, MB, GB powers of 1000;"
-    " --on 24G is 24 GB. A card sold as 24 GB has up to 24 GiB; torch reports 0.4–3% less than nvidia-smi.",
-    "dtypes": (
-        f"{', '.join(units.DTYPES)}. Default: as published if quantized, else bf16. A dtype below 16 bits applies to"
-        " the weight matrices of the layers, with scales if the format has them; all other tensors and the cache stay"
-        " in bf16."
-    ),
-    "memory": (
-        "Weights and KV cache. No activations, engine buffers or fragmentation. With --on, serving can use 0.9 of a"
-        " device's memory minus 2 GB, training all of it minus 2 GB (--use, --reserve)."
-    ),
-    "bytes moved": "--traffic: unfused kernels read each operand once and write each result once.",
-    "context": "--ctx S is the context at the end of the step, new tokens included; 16k is 16,384.",
-    "defaults": (
-        "A field missing from the config gets the default of its transformers class, and is listed as defaulted."
-    ),
-}
-
 
 @cache
+def _texts(name: str) -> Mapping[str, str]:
+    return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+
+
 def terms() -> Mapping[str, str]:
     """Terms of the field, and what they mean."""
-    return tomllib.loads(Path(__file__).with_name("terms.toml").read_text(encoding="utf-8"))
+    return _texts("terms.toml")
 
 
 MOST_SECTIONS = 6
@@ -87,7 +53,9 @@ def conventions() -> Report:
     """The counting conventions, topic by topic."""
     columns = (Column("topic", "topic"), Column("meaning", "convention"))
     notes = ("Add `-v` to a command to see what its answer counts.",)
-    return table("conventions", "Counting conventions", columns, CONVENTIONS.items(), notes=notes)
+    dtypes = ", ".join(units.DTYPES)
+    rows = [(topic, text.format(dtypes=dtypes)) for topic, text in _texts("conventions.toml").items()]
+    return table("conventions", "Counting conventions", columns, rows, notes=notes)
 
 
 @cache
