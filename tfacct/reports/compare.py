@@ -731,8 +731,10 @@ def _changed_defaults(old: LoadedModel, new: LoadedModel) -> list[str]:
 
 def _untrained(sides: Sequence[Side], works: Sequence[Workload]) -> list[str]:
     """Models whose training step is not counted, with the reasons. Raises UsageError if a recipe was given."""
+    if not sides[0].terms.train:
+        return []
     reasons: dict[str, dict[str, None]] = {}
-    for side, work in zip(sides, works, strict=True) if sides[0].terms.train else ():
+    for side, work in zip(sides, works, strict=True):
         refused = side.terms.untrained(side.model, work)
         if refused is not None and side.terms.trained:
             raise UsageError(f"{side.model.name}: {refused[0]}", refused[1])

@@ -87,10 +87,12 @@ def page(models: Sequence[LoadedModel], request: Request, terms: Counting) -> st
     """Return the page about models as HTML, with its knobs as given. Raises TfacctError."""
     if not models:
         raise UsageError("no model is left to show")
-    for model in models if len(models) == 1 else ():
+    first = None
+    if len(models) == 1:
+        (model,) = models
         work = selection.workload(model, request)
         model.ledger.state_bytes(work.axes(), width(dtypes(terms.dtype, terms.kv_dtype)[1]))
-    first = _first_view(models[0], request, terms) if len(models) == 1 else None
+        first = _first_view(model, request, terms)
     start = _start(request, terms) | ({"model": WELL_KNOWN} if WELL_KNOWN in [one.name for one in models] else {})
     data = explore(models, start if len(models) > FEW else _start(request, terms))
     return html.document(data, _title(models), first, __version__)

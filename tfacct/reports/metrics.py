@@ -102,9 +102,9 @@ class Counting:
 
     def check_recipe(self, metrics: Sequence[Metric], needs: str = "a training metric, such as peak_bytes") -> None:
         """Raises UsageError for a recipe that no metric uses. `needs`: what would use it."""
-        for name, _ in self.trained if not any(metric.of_step for metric in metrics) else ():
+        if self.trained and not any(metric.of_step for metric in metrics):
             hint = None if self.train else f"{option('train', True)} without a metric chooses these"
-            raise UsageError(f"{option(name)} applies to training memory: it needs {needs}", hint)
+            raise UsageError(f"{option(self.trained[0][0])} applies to training memory: it needs {needs}", hint)
 
     def point(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
         """The model at a workload; with stages, the stage with most of the metric. Raises UsageError for an unsupported

@@ -421,8 +421,10 @@ def _files_note(model: LoadedModel, alone: bool) -> str:
 
 def cache_notes(models: Sequence[LoadedModel], cached: str) -> list[str]:
     """Configs with a quantized cache that is counted in bf16."""
+    if cached != "bf16":
+        return []
     found: dict[str, list[str]] = {}
-    for model in models if cached == "bf16" else ():
+    for model in models:
         if (stored := cache_format(model)) is not None:
             found.setdefault(stored, []).append(model.name)
     sentences = []

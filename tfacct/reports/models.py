@@ -188,9 +188,7 @@ def show(model: LoadedModel) -> ShowReport:
     read = set(model.config.counted({**model.raw, **model.defaulted}))
     read |= {"model_type"} | {alias for alias, name in model.config.attribute_map.items() if name in read}
     rows: list[Row] = []
-    for name in (*model.raw, *model.defaulted):
-        if any(row["field"] == name for row in rows):
-            continue
+    for name in dict.fromkeys((*model.raw, *model.defaulted)):
         value = model.defaulted.get(name, model.raw.get(name))
         rows.append({"field": name, "how": _how(model, name, name in read), "value": _shortened(json.dumps(value))})
     counted = tuple(row for row in rows if row["field"] in read)

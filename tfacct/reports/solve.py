@@ -43,17 +43,20 @@ SolveLine: TypeAlias = dict[str, Any]
 
 class _Solved(NamedTuple):
     """A solution, the point at a value of the unknown, and notes. `form`: the solution in symbols. `settings`: the
-    models on both sides of it, if the unknown is a field."""
+    models on both sides of it, if the unknown is a field. `limited`: it is the length of a learned position embedding.
+    """
 
     found: Solution
     at: Callable[[Size], Point]
     notes: list[str]
     form: str | None = None
     settings: Sequence[LoadedModel] = ()
+    limited: bool = False
 
 
 class _Question(NamedTuple):
-    """An equation in one unknown, for one model and step. `terms`: without the unknown ranks; `point`: at the step."""
+    """An equation in one unknown, for one model and step. `terms`: without the unknown ranks; `point`: at the step;
+    `ranks`: the given layout."""
 
     unknown: str
     equation: Equation
@@ -62,6 +65,7 @@ class _Question(NamedTuple):
     work: Workload
     terms: Counting
     point: Point
+    ranks: Mesh
     limit: MemoryLimit | None = None
     """The device whose usable memory is the right side."""
 
@@ -119,11 +123,12 @@ def solve(
     right side. Needs sympy for ctx and batch. Raises TfacctError, also if there is no solution, or more than one.
     """
     terms = terms or Counting()
-    if (mesh := terms.mesh) is not None and unknown not in RANKS:
-        shards_tokens = mesh.sp or mesh.pp * mesh.sequence_shards > 1
+    ranks = terms.mesh or Mesh()
+    if ranks != Mesh() and unknown not in RANKS:
+        shards_tokens = ranks.sp or ranks.pp * ranks.sequence_shards > 1
         if shards_tokens or unknown == "num_key_value_heads":
             raise UsageError(
-                f"{label(mesh)} is not supported with {option('unknown', unknown)}",
+                f"{label(ranks)} is not supported with {option('unknown', unknown)}",
                 f"`tfacct memory {model.name} {option('on', '2xh100')}`, or `tfacct train` for a training step, prints"
                 " the largest context and batch",
             )
@@ -138,25 +143,25 @@ def solve(
         selection.runnable(model, request)
     metrics = equation.metrics
     terms.check_recipe(metrics)
-    one_rank = unknown == "tp" and terms.mesh is not None and terms.mesh.tp == 1  # sp and a plan need several
-    plain = _with_ranks(terms, unknown, 1) if one_rank else terms
-    question = _Question(unknown, equation, model, request, work, plain, plain.point(model, work, metrics), limit)
+    if unknown == "tp" and ranks.tp == 1:
+        terms = _with_ranks(terms, ranks, unknown, 1)  # sp and a plan need several
+    point = terms.point(model, work, metrics)
+    question = _Question(unknown, equation, model, request, work, terms, point, ranks, limit)
     if unknown in RANKS:
-        answer = _fewest_ranks(question, terms)
+        answer = _fewest_ranks(question)
     elif unknown not in UNKNOWNS or (unknown == "num_key_value_heads" and question.counted.training):
         answer = _by_field(question)
     else:
         answer = _by_algebra(question, model.position_limit if budget else None)
     positions, found = model.position_limit, answer.found
-    roomy = _with_room(question, positions)
-    limited = unknown == "ctx" and budget and positions is not None and found.rises and found.answer > positions
-    if limited and positions is not None:
+    if unknown == "ctx" and budget and positions is not None and found.rises and found.answer > positions:
         alone = f"ctx = {found.answer:,}" if found.answer <= LARGEST else "any ctx"
-        answer = _Solved(Solution(positions, None, rises=True), answer.at, [f"Memory alone would allow {alone}."])
-    return _report(question, answer, terms.mesh, limited=limited, roomy=roomy)
+        most, notes = Solution(positions, None, rises=True), [f"Memory alone would allow {alone}."]
+        answer = _Solved(most, answer.at, notes, limited=True)
+    return _report(question, answer)
 
 
-def _with_room(question: _Question, positions: int | None) -> int | None:
+def _with_room(question: _Question) -> int | None:
     """The largest context or batch of a training step with what the CUDA allocator reserves; None for others."""
     limit, equation = question.limit, question.equation
     if limit is None or not question.counted.training or question.unknown not in ("ctx", "batch"):
@@ -166,6 +171,7 @@ def _with_room(question: _Question, positions: int | None) -> int | None:
         answer = _by_algebra(question._replace(equation=smaller)).found.answer
     except NoSolutionError:
         return 0
+    positions = question.model.position_limit
     return min(answer, positions or answer) if question.unknown == "ctx" else answer
 
 
@@ -191,9 +197,9 @@ def _without_unknown(model: LoadedModel, request: Request, unknown: str) -> Requ
 def _by_algebra(question: _Question, positions: int | None = None) -> _Solved:
     """The context, the batch or the key/value heads, with the unknown as a symbol in the ledger. `positions`: where a
     position embedding ends the context, also if memory does not limit it."""
-    unknown, equation, model, *_, point, _ = question
-    metrics = question.equation.metrics
-    at = placed(unknown, model.architecture, point, chunk=question.request.new is not None)
+    unknown, equation, model = question.unknown, question.equation, question.model
+    metrics = equation.metrics
+    at = placed(unknown, model.architecture, question.point, chunk=question.request.new is not None)
     if unknown == "ctx" and positions is not None and not model.has_cache and equation.difference(at(LARGEST)) < 0:
         return _Solved(Solution(LARGEST + 1, None, rises=True), at, [])
     windowed = any(stack.block.window is not None for stack in model.architecture.stacks)
@@ -311,18 +317,17 @@ def _given(model: LoadedModel, unknown: str) -> int:
     return value
 
 
-def _fewest_ranks(question: _Question, terms: Counting) -> _Solved:
+def _fewest_ranks(question: _Question) -> _Solved:
     """The fewest ranks with which the left side is at most the right one. Raises UsageError if no number is enough."""
-    unknown, equation, model = question.unknown, question.equation, question.model
-    mesh = terms.mesh or Mesh()
+    unknown, equation, model, mesh = question.unknown, question.equation, question.model, question.ranks
     if getattr(mesh, unknown) != 1:
         raise UsageError(f"{option('unknown', unknown)} solves for the ranks: leave {option(unknown)} out")
     known: dict[int, Point] = {}
 
     def at(count: Any) -> Point:
         if count not in known:
-            sharded = _with_ranks(terms, unknown, count)
-            known[count] = sharded.point(model, question.work, question.equation.metrics)
+            sharded = _with_ranks(question.terms, mesh, unknown, count)
+            known[count] = sharded.point(model, question.work, equation.metrics)
         return known[count]
 
     def fits(count: int) -> bool:
@@ -352,9 +357,9 @@ def _fewest_ranks(question: _Question, terms: Counting) -> _Solved:
     raise UsageError(f"{model.name}: no number of ranks is enough: {ends}{more}", "shard it along another axis too")
 
 
-def _with_ranks(terms: Counting, unknown: str, count: int) -> Counting:
+def _with_ranks(terms: Counting, ranks: Mesh, unknown: str, count: int) -> Counting:
     """The terms with this many ranks of the unknown."""
-    mesh = with_ranks(terms.mesh or Mesh(), unknown, count)
+    mesh = with_ranks(ranks, unknown, count)
     return replace(terms, mesh=None if mesh == Mesh() else mesh)
 
 
@@ -371,12 +376,8 @@ def _between(tried: list[int], count: int, fits: Callable[[int], bool]) -> tuple
     return most, [least] if least else []
 
 
-def _report(
-    question: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bool, roomy: int | None
-) -> SolveReport:
-    """`limited`: the answer is the length of a learned position embedding. `roomy`: the answer with what the CUDA
-    allocator reserves."""
-    unknown, equation, model, request, _, terms, _, limit = question
+def _report(question: _Question, answer: _Solved) -> SolveReport:
+    unknown, equation, model, request = question.unknown, question.equation, question.model, question.request
     counted, found, device = question.counted, answer.found, question.device
     points = {value: answer.at(value) for value in (found.answer, found.beyond) if value is not None}
     settings = answer.settings or [model]
@@ -389,28 +390,28 @@ def _report(
             *counted.notes(settings),
             *counted.latent_notes((settings[0], point.work) for point in points.values()),
             *counted.window_notes(settings),
-            *([] if limit is None else limit.notes),
+            *([] if question.limit is None else question.limit.notes),
         ]
 
     if unknown in RANKS:
-        relation, words = f"smallest {unknown} within {equation}", _ranks_answer(unknown, equation, found, mesh, device)
+        relation, words = f"smallest {unknown} within {equation}", _ranks_answer(question, found)
     else:
-        relation, words = f"{unknown} where {equation}", _answer(question, found, solution, limited=limited)
+        relation, words = f"{unknown} where {equation}", _answer(question, answer, solution)
         if device:
             relation = f"the largest {unknown} with {equation.left.text} within {device}"
-        if device and found.rises and found.again is None and (limited or found.beyond is not None):
-            words = _fits(question, found.answer, limited=limited)
+        if device and found.rises and found.again is None and (answer.limited or found.beyond is not None):
+            words, roomy = _fits(question, answer), _with_room(question)
             if roomy is not None and roomy < found.answer:
                 words = f"{words.removesuffix('.')} ({roomy:,} {model_notes.ROOM})."
-    where = _where(unknown, request, model, question.equation.metrics, same=solution.work == question.work)
+    where = _where(unknown, request, model, equation.metrics, same=solution.work == question.work)
     sides = {"left": equation.left, "right": equation.right}
     lines = [
         {unknown: value, **{name: Fraction(side.at(point)) for name, side in sides.items()}}
         for value, point in points.items()
     ]
     facts = {
-        **terms.facts(model, solution.work, solution.weights.name),
-        **terms.recipe_facts(question.equation.metrics),
+        **question.terms.facts(model, solution.work, solution.weights.name),
+        **question.terms.recipe_facts(equation.metrics),
         "for": unknown,
         **values_of(SolveReport, question, answer, past_positions=settings[0].past_positions(solution.work)),
         "lines": lines,
@@ -420,7 +421,7 @@ def _report(
         [replace(model, defaulted=build.shared_defaults([model, *settings]))],
         _table(unknown, equation, points, "usable bytes" if device else equation.right.text),
         [facts],
-        title=f"{build.label(model)}: {relation}{_other_ranks(unknown, mesh)}{where}{counted.assumed([model])}",
+        title=f"{build.label(model)}: {relation}{_other_ranks(question)}{where}{counted.assumed([model])}",
         answer=words,
         notes=notes,
         details=lambda _: _root(question, answer),
@@ -468,19 +469,18 @@ def _table(unknown: str, equation: Equation, points: Mapping[int, Point], right_
     return columns, (tuple(rows),), ()
 
 
-def _answer(question: _Question, found: Solution, solution: Point, *, limited: bool) -> str:
-    """Up to which value one side stays within the other. `limited`: the context is the length of a learned position
-    embedding."""
-    unknown, (left, right) = question.unknown, (question.equation.left, question.equation.right)
-    if found.beyond is None and not limited:
+def _answer(question: _Question, answer: _Solved, solution: Point) -> str:
+    """Up to which value one side stays within the other."""
+    unknown, found, (left, right) = question.unknown, answer.found, (question.equation.left, question.equation.right)
+    if found.beyond is None and not answer.limited:
         return f"The largest possible {unknown}, {found.answer:,}, makes {left.text} equal to {right.text}."
     if unknown not in ("ctx", "batch") and found.rises and right.metric is None:
         return f"{unknown} = {found.answer:,} gives {_value(left, solution)}, the most within {right.text}."
     stays, then = ("within", "larger") if found.rises else ("at or above", "smaller")
     past = question.model.past_words(found.answer) if unknown == "ctx" else ""
-    length = ", the length of its position embedding" if limited else past
+    length = ", the length of its position embedding" if answer.limited else past
     until = f"Up to {unknown} = {found.answer:,}{length}, {left.text} stays {stays} {right.text}"
-    if limited:
+    if answer.limited:
         return f"{until}."
     if found.again is not None:
         return f"{until}; beyond that, only at some contexts, up to {found.again:,}."
@@ -493,15 +493,15 @@ def _value(side: Side, point: Point) -> str:
     return f"{value} parameters" if side.text == "total_params" else f"{side.text} = {value}"
 
 
-def _fits(question: _Question, answer: int, *, limited: bool) -> str:
+def _fits(question: _Question, answer: _Solved) -> str:
     """The largest value with which the model fits in the memory of the devices."""
-    unknown, where = question.unknown, question.where
+    unknown, where, most = question.unknown, question.where, answer.found.answer
     if unknown == "ctx":
-        length = ", the length of its position embedding," if limited else ""
-        return f"A context of up to {answer:,} tokens{length} fits {where}."
+        length = ", the length of its position embedding," if answer.limited else ""
+        return f"A context of up to {most:,} tokens{length} fits {where}."
     if unknown == "batch":
-        return f"A batch of up to {answer:,}{own_batch(question.terms.mesh)} fits {where}."
-    return f"The largest {unknown} is {answer:,}: the model fits {where}."
+        return f"A batch of up to {most:,}{own_batch(question.terms.mesh)} fits {where}."
+    return f"The largest {unknown} is {most:,}: the model fits {where}."
 
 
 def _where(unknown: str, request: Request, model: LoadedModel, metrics: Sequence[Metric], *, same: bool) -> str:
@@ -528,18 +528,16 @@ def _ranks_note(unknown: str, candidates: Sequence[int], unsupported: Sequence[i
     }[unknown]
 
 
-def _ranks_answer(unknown: str, equation: Equation, found: Solution, mesh: Mesh | None, device: str) -> str:
-    stays = f"{equation.left.text} stays within {equation.right.text}"
-    if found.answer == 1 and (mesh is None or mesh.ranks == 1):
+def _ranks_answer(question: _Question, found: Solution) -> str:
+    unknown, device = question.unknown, question.device
+    stays = f"{question.equation.left.text} stays within {question.equation.right.text}"
+    if found.answer == 1 and question.ranks.ranks == 1:
         return f"One rank is enough: {f'the model fits in {device}' if device else stays}."
     if device:
         return f"The smallest {unknown} is {found.answer:,}: each rank fits in {device}."
     return f"The smallest {unknown} is {found.answer:,}: {stays} on each rank."
 
 
-def _other_ranks(unknown: str, mesh: Mesh | None) -> str:
+def _other_ranks(question: _Question) -> str:
     """The given ranks, in a title."""
-    if mesh is not None and unknown in RANKS:
-        one: dict[str, Any] = {unknown: 1}
-        mesh = replace(mesh, **one)
-    return "" if mesh in (None, Mesh()) else f", {label(mesh)}"
+    return "" if question.ranks == Mesh() else f", {label(question.ranks)}"
