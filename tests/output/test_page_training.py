@@ -9,11 +9,11 @@ from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
 from tfacct.loading import presets, selection
 from tfacct.parallel.mesh import mesh_of
-from tfacct.reports.explore import PARTS, training
+from tfacct.reports.explore import training
 from tfacct.reports.train import train
 from tfacct.training.laws import _excess, value
 from tfacct.training.memory import training_memory
-from tfacct.training.phases import MemoryTimeline, peak, phases
+from tfacct.training.phases import PARTS, MemoryTimeline, peak, phases
 from tfacct.training.recipe import Recipe
 
 SAMPLE = ("llama-3.1-8b", "gpt2", "gemma-3-27b-text", "mixtral-8x7b", "olmo-2-7b", "bert-base", "deepseek-v2-lite")

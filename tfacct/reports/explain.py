@@ -318,8 +318,6 @@ def _params_in_words(model: LoadedModel, entries: Sequence[Entry]) -> tuple[str,
     terms = [*(f"{count:,} · {each:,}" for count, each in found.values()), *([f"{shared:,}"] if shared else [])]
     terms.append(f"{outside:,}")
     total = sum(entry.value for entry in entries)
-    if sum(count * each for count, each in found.values()) + shared + outside != total:
-        return NOTHING
     return f"{sentence[0].upper()}{sentence[1:]} has {outside:,}.", f"{' + '.join(terms)} = {total:,} parameters"
 
 
@@ -349,8 +347,7 @@ def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, in
         many = next((one.value for one in entry.factors if one.axis == name and name), 1)
         each = entry.value // max(1, work.batch * many)
         found[name] = found.get(name, (0, 0))[0] + each, many
-    total = sum(entry.value for entry in entries)
-    return found if work.batch * sum(each * many for each, many in found.values()) == total else None
+    return found
 
 
 def _bracketed(terms: Sequence[str]) -> str:

@@ -35,6 +35,7 @@ from tfacct.reports import build, flops, model_notes
 from tfacct.reports.metrics import Counting
 from tfacct.training.laws import training_laws
 from tfacct.training.memory import training_memory
+from tfacct.training.phases import PARTS
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import refusal
 
@@ -57,8 +58,6 @@ WELL_KNOWN = "llama-3.1-8b"
 CONTEXT = 4096
 """Context of a training step whose bytes are numbers, not polynomials; less if the model's context is shorter."""
 RANKS = (1, 2, 4, 8)
-PARTS = ("weights", "optimizer_state", "gradients", "saved", "temporary", "gathered")
-"""Parts of the memory of a phase."""
 
 
 def explore(models: Sequence[LoadedModel], start: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.training.bounds import LEAST_TOKENS
 from tfacct.training.layouts import sent_bytes
 from tfacct.training.memory import TrainingMemory, training_memory
-from tfacct.training.phases import MemoryTimeline, Phase
+from tfacct.training.phases import PARTS, MemoryTimeline, Phase
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import refusal
 
@@ -31,7 +31,7 @@ FAR, PADDED = 992, 32
 layer: laws are those of padded contexts."""
 GRID = (1, 2, 3, 5, 8, 16, 40, 120, 1000)
 """Batches at which the largest phase is computed."""
-ALWAYS, BY_PHASE = ("weights", "optimizer_state"), ("gradients", "saved", "temporary", "gathered")
+ALWAYS, BY_PHASE = PARTS[:2], PARTS[2:]
 """Parts that are the same in every phase, and the others."""
 
 Law: TypeAlias = list[int]

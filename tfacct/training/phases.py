@@ -42,6 +42,10 @@ FORWARD_END, LOSS = "end of forward", "loss, backward"
 """Names of phases that every step has."""
 
 
+PARTS = ("weights", "optimizer_state", "gradients", "saved", "temporary", "gathered")
+"""Parts of the memory of a phase."""
+
+
 class Phase(NamedTuple):
     """Bytes that are alive in one phase of a step. `operation`: the running operation. `gathered`: weights of other
     ranks. `layer`: number of the layer in its backward pass."""
