@@ -25,8 +25,8 @@ from tfacct.ledger.storage import BF16_EACH, Storage, storage, width
 from tfacct.loading.find import find
 from tfacct.loading.memory_limit import RESERVE, device_limit
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh
 from tfacct.timing.kernel_time import Constants
-from tfacct.timing.kernels import Split
 from tfacct.timing.serving import Host, Loop
 from tfacct.timing.validated import Model, model_kind
 
@@ -110,11 +110,11 @@ def stored(name: str, weights: str) -> Storage:
 def host(row: Row, tp: int, dp: int = 1, ep: int = 1, *, narrow_cache: bool = False) -> Host:
     """The model of a row on its devices. Raises TfacctError."""
     loaded, chip = model(row["model"]), device(row["device"])
-    split = Split(tp, dp, ep if loaded.ledger.experts else 1)
-    if split.devices > 1:
-        chip.link(split.devices)
+    mesh = Mesh(tp, dp=dp, ep=ep if loaded.ledger.experts else 1)
+    if mesh.ranks > 1:
+        chip.link(mesh.ranks)
     cache_each = width("fp8") if narrow_cache else BF16_EACH
-    return Host(loaded.ledger, chip, split, stored(row["model"], row["weights"]), BF16_EACH, cache_each)
+    return Host(loaded.ledger, chip, mesh, stored(row["model"], row["weights"]), BF16_EACH, cache_each)
 
 
 def run_of(
@@ -125,8 +125,8 @@ def run_of(
         "device": chip.id,
         "engine": (row.get("engine") or "trtllm").split(" ")[0],
         "dtype": "bf16" if row["weights"] == "fp16" else row["weights"],
-        "link": chip.link(on.split.devices).reach if on.split.devices > 1 else "",
-        "devices": str(on.split.devices),
+        "link": chip.link(on.mesh.ranks).reach if on.mesh.ranks > 1 else "",
+        "devices": str(on.mesh.ranks),
     }
     return Run(row["cell"], source, loop, model_kind(on.ledger), groups, seconds, fitted, flag)
 

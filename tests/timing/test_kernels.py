@@ -16,7 +16,7 @@ from tfacct.loading.find import find
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import collectives
-from tfacct.timing.kernels import Kernel, NoKernelError, Split, cache_bytes, kernels, way_of, weight_bytes
+from tfacct.timing.kernels import Kernel, NoKernelError, cache_bytes, kernels, way_of, weight_bytes
 
 FP8 = storage("fp8")
 STEPS = {"prefill": Workload(40, 40, 3), "chunk": Workload(5000, 16, 3), "decode": Workload(5000, 1, 12)}
@@ -62,13 +62,13 @@ def decoder(name: str) -> LoadedModel | None:
     return model if model.has_cache and model.architecture.encoder is None else None
 
 
-def lowered(name: str, step: str, split: Split | None = None) -> list[Kernel]:
+def lowered(name: str, step: str, mesh: Mesh | None = None) -> list[Kernel]:
     """Kernels of a preset's step."""
-    return of(find(name), step, split)
+    return of(find(name), step, mesh)
 
 
-def of(model: LoadedModel, step: str, split: Split | None = None) -> list[Kernel]:
-    return kernels(model.ledger, STEPS[step].axes(), FP8, BF16_EACH, BF16_EACH, split)
+def of(model: LoadedModel, step: str, mesh: Mesh | None = None) -> list[Kernel]:
+    return kernels(model.ledger, STEPS[step].axes(), FP8, BF16_EACH, BF16_EACH, mesh)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -86,15 +86,15 @@ def test_kernels_add_up_to_the_ledger(name: str) -> None:
         way = Ledger(way_of(model.ledger, at).groups)
         exact = sum(kernel.flops for kernel in found) == way.total_flops(at, masked=True)
         assert exact or (name == "minimax_m3_vl_text" and work.context > 2048)  # its class masks keys that engines skip
-        assert sum(weight_bytes(model.ledger, FP8, Split()).values()) == sum(model.ledger.weight_bytes(FP8).values())
-        assert cache_bytes(model.ledger, at, FP8, BF16_EACH, BF16_EACH, Split()) == sum(
+        assert sum(weight_bytes(model.ledger, FP8, Mesh()).values()) == sum(model.ledger.weight_bytes(FP8).values())
+        assert cache_bytes(model.ledger, at, FP8, BF16_EACH, BF16_EACH, Mesh()) == sum(
             model.ledger.state_bytes(at, BF16_EACH).values()
         )
-    for split in (Split(2), Split(8), Split(3), Split(8, ep=8), Split(16, ep=4), Split(1, dp=4, ep=4)):
+    for mesh in (Mesh(2), Mesh(8), Mesh(3), Mesh(8, ep=8), Mesh(16, ep=4), Mesh(1, dp=4, ep=4)):
         for step in ("prefill", "decode"):
-            assert split.devices * _flops(of(model, step, split)) >= _flops(of(model, step))
+            assert mesh.ranks * _flops(of(model, step, mesh)) >= _flops(of(model, step))
             for count in (_weights, _cached):
-                assert split.devices * count(model, split) >= count(model)
+                assert mesh.ranks * count(model, mesh) >= count(model)
     if gathers(model):
         return
     cached = sum(model.ledger.state_bytes(at, BF16_EACH).values())
@@ -106,32 +106,32 @@ def _flops(every: list[Kernel]) -> int:
     return sum(kernel.flops for kernel in every)
 
 
-def _weights(model: LoadedModel, split: Split | None = None) -> int:
-    return sum(weight_bytes(model.ledger, FP8, split or Split()).values())
+def _weights(model: LoadedModel, mesh: Mesh | None = None) -> int:
+    return sum(weight_bytes(model.ledger, FP8, mesh or Mesh()).values())
 
 
-def _cached(model: LoadedModel, split: Split | None = None) -> int:
-    return cache_bytes(model.ledger, STEPS["decode"].axes(), FP8, BF16_EACH, BF16_EACH, split or Split())
+def _cached(model: LoadedModel, mesh: Mesh | None = None) -> int:
+    return cache_bytes(model.ledger, STEPS["decode"].axes(), FP8, BF16_EACH, BF16_EACH, mesh or Mesh())
 
 
 def test_devices_divide_evenly_what_they_can() -> None:
     # Llama-3.1-70B: 64 query heads, 8 key/value heads, width 28,672 and 128,256 tokens all divide by 8; only norms,
     # 161 · 8,192 numbers of 2 bytes, are on each device.
-    whole, each = lowered("llama-3.1-70b", "decode"), lowered("llama-3.1-70b", "decode", Split(8))
+    whole, each = lowered("llama-3.1-70b", "decode"), lowered("llama-3.1-70b", "decode", Mesh(8))
     assert 8 * _flops(each) == _flops(whole)
     model = find("llama-3.1-70b")
-    assert 8 * _cached(model, Split(8)) == _cached(model)
-    assert 8 * _weights(model, Split(8)) - _weights(model) == 7 * 161 * 8192 * 2
+    assert 8 * _cached(model, Mesh(8)) == _cached(model)
+    assert 8 * _weights(model, Mesh(8)) - _weights(model) == 7 * 161 * 8192 * 2
     # 16 devices have a key/value head each, twice in all: k_proj and v_proj run twice, attention itself does not.
-    twice = lowered("llama-3.1-70b", "decode", Split(16))
-    assert 16 * _cached(model, Split(16)) == 2 * _cached(model)
+    twice = lowered("llama-3.1-70b", "decode", Mesh(16))
+    assert 16 * _cached(model, Mesh(16)) == 2 * _cached(model)
     assert 16 * _flops(twice) - _flops(whole) == 80 * 2 * (2 * 12 * 8192 * 8 * 128)
 
 
 def test_experts_are_divided_by_number_or_by_width() -> None:
     # Qwen3-30B-A3B: 48 blocks, 128 experts of width 768 over 2,048, 8 for each token.
-    for split, experts in ((Split(4), (128, 8, 128)), (Split(4, ep=4), (32, 8, 128)), (Split(4, ep=2), (64, 8, 128))):
-        (up,) = (one for one in lowered("qwen3-30b-a3b", "decode", split) if one.name == "mlp.experts.gate_up_proj")
+    for mesh, experts in ((Mesh(4), (128, 8, 128)), (Mesh(4, ep=4), (32, 8, 128)), (Mesh(4, ep=2), (64, 8, 128))):
+        (up,) = (one for one in lowered("qwen3-30b-a3b", "decode", mesh) if one.name == "mlp.experts.gate_up_proj")
         assert up.experts == experts
         assert 4 * up.read == 48 * 128 * 2 * 2048 * 768
         assert 4 * up.flops == 48 * 2 * (2 * 12 * 8 * 2048 * 768)
@@ -139,7 +139,7 @@ def test_experts_are_divided_by_number_or_by_width() -> None:
 
 
 def test_fused_kernels() -> None:
-    names = {kernel.name: kernel.times for kernel in lowered("llama-3.1-8b", "decode", Split(2))}
+    names = {kernel.name: kernel.times for kernel in lowered("llama-3.1-8b", "decode", Mesh(2))}
     assert names == {
         "embed": 1,
         "embed all-reduce": 1,
@@ -167,7 +167,7 @@ def test_attention_never_moves_pairs() -> None:
 
 
 def test_a_latent_is_absorbed_in_decode_and_unpacked_in_prefill() -> None:
-    decode = {kernel.name: kernel for kernel in lowered("deepseek-v3", "decode", Split(8)) if kernel.times == 58}
+    decode = {kernel.name: kernel for kernel in lowered("deepseek-v3", "decode", Mesh(8)) if kernel.times == 58}
     prefill = {kernel.name: kernel for kernel in lowered("deepseek-v3", "prefill") if kernel.times == 58}
     assert "attn.k_b_v_b_proj" in prefill and "attn.k_b_v_b_proj" not in decode
     # Latent and rotary key, 512 + 64 numbers of 5,000 tokens and 12 sequences, are read once, and on every device.
@@ -178,7 +178,7 @@ def test_a_latent_is_absorbed_in_decode_and_unpacked_in_prefill() -> None:
 def test_collectives_are_those_of_the_mesh(name: str) -> None:
     at = STEPS["decode"].axes()
     asked = collectives(find(name).ledger, Mesh(4), at, 16, after="gathered")
-    found = kernels(find(name).ledger, at, BF16, BF16_EACH, BF16_EACH, Split(4))
+    found = kernels(find(name).ledger, at, BF16, BF16_EACH, BF16_EACH, Mesh(4))
     for kind in ("all-reduce", "all-gather"):
         sent, of_mesh = ([one for one in every if one.kind == kind] for every in (found, asked))
         assert sum(kernel.times for kernel in sent) == sum(one.calls for one in of_mesh) > 0
@@ -188,13 +188,13 @@ def test_collectives_are_those_of_the_mesh(name: str) -> None:
 def test_a_recurrence_reads_and_writes_its_state() -> None:
     # Qwen3-Next-80B-A3B: 36 layers with 32 heads of a 128 × 128 state in 32 bits, and 4 tokens of the convolution's
     # 2 · 16 · 128 + 32 · 128 channels in bf16. 2 devices have half of the heads.
-    (decode,) = (one for one in lowered("qwen3-next-80b-a3b", "decode", Split(2)) if one.name == "delta.recurrence")
+    (decode,) = (one for one in lowered("qwen3-next-80b-a3b", "decode", Mesh(2)) if one.name == "delta.recurrence")
     state = 36 * 12 * (16 * 128 * 128 * 4 + 4 * 4096 * 2)
     assert decode.cache == 2 * state
     assert (decode.times, decode.flops, decode.moved) == (36, 0, 0)
     # 40 tokens are one chunk of 64. Three products have 64 × 64 pairs of 128 channels: keys with keys, queries with
     # keys, pairs with values. Three have 64 tokens and the state: its old values, its read and its write.
-    (prefill,) = (one for one in lowered("qwen3-next-80b-a3b", "prefill", Split(2)) if one.name == "delta.recurrence")
+    (prefill,) = (one for one in lowered("qwen3-next-80b-a3b", "prefill", Mesh(2)) if one.name == "delta.recurrence")
     assert prefill.flops == 36 * 3 * 16 * (3 * 2 * 64 * 64 * 128 + 3 * 2 * 64 * 128 * 128)
     assert (prefill.times, prefill.rows) == (36, 40)
 
@@ -202,9 +202,9 @@ def test_a_recurrence_reads_and_writes_its_state() -> None:
 def test_an_indexer_reads_all_keys_and_attention_those_it_chooses() -> None:
     # DeepSeek-V3.2: 61 layers, 64 heads of 128 in the indexer, 2,048 chosen keys, latents of 512 + 64. Each of 8
     # devices runs the whole indexer, and 16 of 128 query heads, which a kernel pads to 64.
-    decode = {kernel.name: kernel for kernel in lowered("deepseek-v3.2", "decode", Split(8)) if kernel.times >= 58}
+    decode = {kernel.name: kernel for kernel in lowered("deepseek-v3.2", "decode", Mesh(8)) if kernel.times >= 58}
     index, attention = (
-        [kernel for kernel in lowered("deepseek-v3.2", "decode", Split(8)) if kernel.name == name]
+        [kernel for kernel in lowered("deepseek-v3.2", "decode", Mesh(8)) if kernel.name == name]
         for name in ("attn.indexer", "attn.attention")
     )
     assert "attn.k_b_v_b_proj" not in decode
@@ -214,7 +214,7 @@ def test_an_indexer_reads_all_keys_and_attention_those_it_chooses() -> None:
     assert sum(one.cache for one in attention) == 61 * 12 * 2048 * 576 * 2
     assert {one.padded for one in attention} == {4.0}
     # Each of 16 new tokens of 3 sequences reads its own 2,048 keys.
-    chunk = [kernel for kernel in lowered("deepseek-v3.2", "chunk", Split(8)) if kernel.name == "attn.attention"]
+    chunk = [kernel for kernel in lowered("deepseek-v3.2", "chunk", Mesh(8)) if kernel.name == "attn.attention"]
     assert sum(one.cache for one in chunk) == 61 * 3 * 16 * 2048 * 576 * 2
 
 
@@ -223,9 +223,9 @@ def test_queries_of_latents_are_padded_to_a_tile() -> None:
     # four that are verified together; 5 tokens are 80 queries in two tiles. A prompt has keys for each head.
     ledger, at = find("deepseek-v3").ledger, Workload(5000, 1, 12)
     for tokens, padded in ((1, 4.0), (4, 1.0), (5, 1.6)):
-        found = kernels(ledger, replace(at, tokens=tokens).axes(), BF16, BF16_EACH, BF16_EACH, Split(8))
+        found = kernels(ledger, replace(at, tokens=tokens).axes(), BF16, BF16_EACH, BF16_EACH, Mesh(8))
         assert {one.padded for one in found if one.kind == "attention"} == {padded}
-    prompt = kernels(ledger, Workload(500, 500).axes(), BF16, BF16_EACH, BF16_EACH, Split(8))
+    prompt = kernels(ledger, Workload(500, 500).axes(), BF16, BF16_EACH, BF16_EACH, Mesh(8))
     assert {one.padded for one in prompt} == {1.0}
 
 

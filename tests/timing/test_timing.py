@@ -16,9 +16,10 @@ from tfacct.ledger.storage import BF16_EACH, storage
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.find import find
+from tfacct.parallel.mesh import Mesh
 from tfacct.timing.kernel_time import CONSTANTS, Constants, units_of
 from tfacct.timing.kernel_time import step as step_of
-from tfacct.timing.kernels import Kernel, Split
+from tfacct.timing.kernels import Kernel
 from tfacct.timing.serving import Host
 from tfacct.timing.validated import VALIDATED
 
@@ -26,8 +27,8 @@ ROOT = Path(__file__).parents[2]
 H100 = devices.load("h100-sxm")
 
 
-def host(name: str, split: Split | None = None, device: str = "h100-sxm", dtype: str = "bf16") -> Host:
-    return Host(find(name).ledger, devices.load(device), split or Split(), storage(dtype), BF16_EACH, BF16_EACH)
+def host(name: str, mesh: Mesh | None = None, device: str = "h100-sxm", dtype: str = "bf16") -> Host:
+    return Host(find(name).ledger, devices.load(device), mesh or Mesh(), storage(dtype), BF16_EACH, BF16_EACH)
 
 
 def test_a_product_by_hand() -> None:
@@ -166,9 +167,9 @@ def test_wide_weights_are_not_multiplied_in_narrower_units() -> None:
 )
 @pytest.mark.parametrize("device", ["h100-sxm", "b200-hgx", "mi300x", "t4"])
 def test_no_step_is_below_its_bound(name: str, device: str) -> None:
-    for split in (Split(), Split(8), Split(8, ep=8), Split(1, dp=4, ep=4)):
+    for mesh in (Mesh(), Mesh(8), Mesh(8, ep=8), Mesh(1, dp=4, ep=4)):
         for work in (Workload(2048, 1, 1), Workload(2048, 1, 64), Workload(2048, 2048, 4, "last")):
-            step = host(name, split, device, "fp8").step(work)
+            step = host(name, mesh, device, "fp8").step(work)
             assert step.bound < step.seconds
             assert all(one.seconds >= 0 for one in step.kernels)
 
@@ -193,7 +194,7 @@ def test_capacity_is_arithmetic() -> None:
     assert one.capacity(2000, 80 * 10**9) == 243
     assert one.capacity(2000, 16 * 10**9) == 0
     # On two devices each has half of the heads' cache and of the weights, and all 65 norms of 4,096 numbers.
-    two = host("llama-3.1-8b", Split(2))
+    two = host("llama-3.1-8b", Mesh(2))
     assert two.stored() == (16_060_522_496 + 65 * 4096 * 2) // 2
     assert two.capacity(2000, 80 * 10**9) == (80 * 10**9 - two.stored()) // (65_536 * 2000)
 

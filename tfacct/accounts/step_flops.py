@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import Literal
 
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, Size, compressed_pairs, pairs
+from tfacct.ledger.einsum import Axes, Size, axis_names, compressed_pairs, pairs, size
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import Group, Keep, Ledger, every_matmul
 from tfacct.ledger.lines import RATES, WINDOW, Line, Matmul, Pointwise
@@ -49,9 +49,15 @@ def recomputed(ledger: Ledger, at: Axes, how: How = "full", *, masked: bool = Fa
     return [flops for _, flops in _recomputation(ledger, at, how, masked)]
 
 
-def recomputed_pointwise(group: Group, how: How) -> list[Pointwise]:
-    """Pointwise work that a layer runs again."""
-    return [line for part in _recomputed_parts(group, how) for line in part if isinstance(line, Pointwise)]
+def recomputed_elements(ledger: Ledger, at: Axes, how: How, keep: Callable[[Pointwise], bool]) -> Size:
+    """Elements of the pointwise work that runs again, where `keep` selects it."""
+    return sum(
+        group.count * size(group.bound(at), axis_names(line.spec))
+        for group in ledger.groups
+        for part in _recomputed_parts(group, how)
+        for line in part
+        if isinstance(line, Pointwise) and keep(line)
+    )
 
 
 def is_score(line: Line) -> bool:

@@ -41,8 +41,8 @@ class OnDevices(Object):
 
     device: str = of_placement(lambda one: one.device.id)
     count: int = of_placement(lambda one: one.count)
-    tp: int = of_placement(lambda one: one.host.split.tp)
-    ep: int = of_placement(lambda one: one.host.split.ep)
+    tp: int = of_placement(lambda one: one.host.mesh.tp)
+    ep: int = of_placement(lambda one: one.host.mesh.ep)
     link: build.LinkUsed | None = of_placement(lambda one: one.link and one.link.facts())
     memory_bytes: int
     memory_from: str

@@ -157,8 +157,8 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> ServeReport:
 
 def _where(one: Placement) -> str:
     """The devices, and the layout on several: `2 × H100 SXM5 80GB (tp=2)`."""
-    split = one.host.split
-    layout = f" (tp={split.tp}{f' ep={split.ep}' if split.ep > 1 else ''})"
+    mesh = one.host.mesh
+    layout = f" (tp={mesh.tp}{f' ep={mesh.ep}' if mesh.ep > 1 else ''})"
     return f"{one.where}{layout if one.count > 1 else ''}"
 
 
@@ -297,7 +297,7 @@ def _less_in_vllm(about: Serving) -> str:
     from tfacct.engines.limit import usual_pool
 
     memory, one, load = about.memory, about.one, about.load
-    if memory.engine or one.host.split.ep > 1:
+    if memory.engine or one.host.mesh.ep > 1:
         return ""
     pool = usual_pool(memory, one.model, one.requested_dtype, one.cache)
     counted = {"largest_batch": about.fitting}

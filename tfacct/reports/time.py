@@ -497,7 +497,7 @@ def _train_answer(one: StepEstimate) -> str:
     memory = one.memory
     if memory.fits is False:
         needed = units.needed_and_usable(memory.least, memory.usable, " on each device")
-        changed = fitting_options(one.model, one.work, one.recipe, one.device, memory.usable)
+        changed = fitting_options(one)
         advice = f"; try {' '.join(option(name, value) for name, value in changed.items())}" if changed else ""
         return f"Does not fit: needs at least {needed}{advice}."
     each = " on each device" if one.trained.mesh.ranks > 1 else ""

@@ -9,9 +9,9 @@ Axes alone decide, as they do for a mesh (`sharding`):
 4. All chunks of a recurrence are one kernel, which reads and writes its state once.
 5. All pointwise work is four launches a block: two norms with the addition before them, the rotation, the
    activation.
-6. `tp` divides the axes that a mesh does and channels, Fe of experts by its own number; key/value heads are not
-   divided below one. A divided axis that is contracted leaves a partial sum: an all-reduce of the result, one for a
-   part. Divided logits are gathered. Each device runs the whole indexer.
+6. `tp` divides the axes that a mesh does and channels; key/value heads are not divided below one. A divided axis that
+   is contracted leaves a partial sum: an all-reduce of the result, one for a part. Divided logits are gathered. Each
+   device runs the whole indexer. All devices share the experts: `ep` parts of these, and their width among the rest.
 FLOPs are those of the pairs that a mask keeps.
 """
 
@@ -23,7 +23,6 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard
 
 from tfacct.base.errors import ConfigError
-from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, AxisNames, axis_names, rounded_up, size, smaller
 from tfacct.ledger.evaluated import as_stored, cached_bytes
@@ -43,7 +42,7 @@ from tfacct.ledger.lines import (
 )
 from tfacct.ledger.storage import Storage, Stored, Width
 from tfacct.ledger.workload import CHUNKS, COMPRESSED, ENTRIES, HEAVY_ENTRIES, OF_STEPS, ONE_BY_ONE
-from tfacct.parallel.mesh import TP_AXES, VOCABULARY
+from tfacct.parallel.mesh import TP_AXES, VOCABULARY, Mesh
 
 Kind: TypeAlias = Literal["gemm", "experts", "attention", "pointwise", "lookup", "all-reduce", "all-gather"]
 HEADS = ("Kd", "Nd", "Og")
@@ -67,20 +66,6 @@ QUERY_TILE = 64
 """Queries to which kernels that read latents pad those of a device: one for each head and token."""
 LAUNCHES = 4
 """Launches of a block for its pointwise work, except that of an indexer, of which each line is one."""
-
-
-@record
-class Split:
-    """Devices: `tp` that share heads and widths, `dp` groups of them with sequences of their own. Experts are divided
-    among all of them: `ep` parts of the experts, and each expert's width among the rest."""
-
-    tp: int = 1
-    dp: int = 1
-    ep: int = 1
-
-    @property
-    def devices(self) -> int:
-        return self.tp * self.dp
 
 
 class Kernel(NamedTuple):
@@ -125,35 +110,35 @@ def way_of(ledger: Ledger, at: Axes) -> Ledger:
 
 
 def kernels(
-    ledger: Ledger, at: Axes, weights: Storage, activations: Width, cache: Width, split: Split | None = None
+    ledger: Ledger, at: Axes, weights: Storage, activations: Width, cache: Width, mesh: Mesh | None = None
 ) -> list[Kernel]:
     """Every kernel of a step on one device. Raises ConfigError for a line that has no kernel here."""
-    groups = _lowered(ledger, way_of(ledger, at), weights, activations, cache, split or Split())
+    groups = _lowered(ledger, way_of(ledger, at), weights, activations, cache, mesh or Mesh())
     return [kernel for group in groups for kernel in group.kernels(at)]
 
 
-def cache_bytes(ledger: Ledger, at: Axes, weights: Storage, activations: Width, cache: Width, split: Split) -> int:
+def cache_bytes(ledger: Ledger, at: Axes, weights: Storage, activations: Width, cache: Width, mesh: Mesh) -> int:
     """Bytes on one device that stay for the next step. Raises as `kernels` does."""
-    groups = _lowered(ledger, way_of(ledger, at), weights, activations, cache, split)
+    groups = _lowered(ledger, way_of(ledger, at), weights, activations, cache, mesh)
     return sum(group.cached(group.axes(at, cached=True)) for group in groups)
 
 
-def weight_bytes(ledger: Ledger, weights: Storage, split: Split) -> dict[str, int]:
+def weight_bytes(ledger: Ledger, weights: Storage, mesh: Mesh) -> dict[str, int]:
     """Bytes of weights on one device, by path."""
     found = Counter[str]()
     for one in ledger.tensors(unfolded=weights.by_block):
-        tensor = share(one.parameter, one.axes, split, one.experts)._replace(path=one.path)
+        tensor = share(one.parameter, one.axes, mesh, one.experts)._replace(path=one.path)
         found[one.path] += int(one.count * weights.bytes(tensor))
     return found
 
 
 def _lowered(
-    ledger: Ledger, way: Ledger, weights: Storage, activations: Width, cache: Width, split: Split
+    ledger: Ledger, way: Ledger, weights: Storage, activations: Width, cache: Width, mesh: Mesh
 ) -> list[_Lowered]:
     """Groups of layers on one device, lowered once for all steps."""
-    key = ("kernels", ledger.ways.index(way) if ledger.instead else 0, id(weights), activations, cache, split)
+    key = ("kernels", ledger.ways.index(way) if ledger.instead else 0, id(weights), activations, cache, mesh)
     if key not in ledger.known:
-        made = [_Lowered(group, weights, activations, cache, split, way.experts) for group in way.groups]
+        made = [_Lowered(group, weights, activations, cache, mesh, way.experts) for group in way.groups]
         ledger.known[key] = weights, made  # an identity is unique only while its object lives
     found: list[_Lowered] = ledger.known[key][1]
     return found
@@ -175,17 +160,17 @@ class _Lowered:
     lines, then pointwise work and collectives."""
 
     def __init__(
-        self, group: Group, weights: Storage, activations: Width, cache: Width, split: Split, experts: bool
+        self, group: Group, weights: Storage, activations: Width, cache: Width, mesh: Mesh, experts: bool
     ) -> None:
-        self.group, self.split, self.has_experts = group, split, experts
+        self.group, self.mesh, self.has_experts = group, mesh, experts
         self.weights, self.activations, self.cache = weights, activations, cache
-        self.local = Group((), divided(group.axes, split), group.count, group.numbers)
-        self.local_experts = Group((), divided(group.axes, split, is_expert=True))
+        self.local = Group((), divided(group.axes, mesh), group.count, group.numbers)
+        self.local_experts = Group((), divided(group.axes, mesh, is_expert=True))
         self.launches = list(self._launches())
 
     def axes(self, at: Axes, *, cached: bool = False) -> Axes:
         """Sizes of its axes in a step, or of what is `cached` after it."""
-        return self.local.bound({**at, "B": rounded_up(at["B"], self.split.dp)}, cached=cached)
+        return self.local.bound({**at, "B": rounded_up(at["B"], self.mesh.dp)}, cached=cached)
 
     def kernels(self, at: Axes) -> list[Kernel]:
         """Its kernels in a step."""
@@ -216,7 +201,7 @@ class _Lowered:
         ]
 
     def _products(self, lines: Sequence[Matmul]) -> Launch:
-        first, count, parts = lines[0], self.group.count, self.split.ep
+        first, count, parts = lines[0], self.group.count, self.mesh.ep
         is_expert, is_windowed = bool(first.expert_axis), {*first.einsum.right} <= {*first.einsum.left}
         every = [parameter for line in lines for parameter in line.parameters()]
         name, stored = _named(lines), sum(self._stored(one) for one in every)
@@ -338,7 +323,7 @@ class _Lowered:
             else:
                 continue
             is_expert = isinstance(line, Matmul) and bool(line.expert_axis)
-            if (self.split.devices if is_expert else self.split.tp) > 1:
+            if (self.mesh.ranks if is_expert else self.mesh.tp) > 1:
                 if not contracted.isdisjoint(DIVIDED):
                     found[part, "all-reduce", tuple(axis for axis in made if axis != ACTIVE)].add(is_expert)
                 elif VOCABULARY in made:
@@ -347,7 +332,7 @@ class _Lowered:
             yield self._collective(part, kind, result, of_experts)
 
     def _collective(self, part: str, kind: Kind, result: AxisNames, of_experts: set[bool]) -> Launch:
-        count, over = self.group.count, self.split.devices if True in of_experts else self.split.tp
+        count, over = self.group.count, self.mesh.ranks if True in of_experts else self.mesh.tp
         name, whole = f"{paths.short(part)} {kind}", over if kind == "all-gather" else 1
 
         def launch(sizes: _Sizes) -> Kernel:
@@ -358,7 +343,7 @@ class _Lowered:
 
     def _tensors(self, parameter: Parameter) -> list[Stored]:
         """A tensor of all layers, or that of each layer where its format depends on the layer's number."""
-        tensor = share(parameter, self.group.axes, self.split, self.has_experts)
+        tensor = share(parameter, self.group.axes, self.mesh, self.has_experts)
         if not (self.weights.by_block and self.group.numbers and paths.repeated(parameter.path)):
             return [tensor]
         return [tensor._replace(path=paths.numbered(parameter.path, number)) for number in self.group.numbers]
@@ -369,23 +354,23 @@ class _Lowered:
         return int(self.group.count // len(each) * sum(map(self.weights.bytes, each)))
 
 
-def share(parameter: Parameter, axes: Axes, split: Split, experts: bool) -> Stored:
+def share(parameter: Parameter, axes: Axes, mesh: Mesh, experts: bool) -> Stored:
     """A tensor as one device stores it. `axes`: sizes of its whole group of blocks; `experts`: the model has some."""
-    local = divided(axes, split, is_expert=bool(parameter.is_expert))
+    local = divided(axes, mesh, is_expert=bool(parameter.is_expert))
     if parameter.is_expert:
-        local[EXPERTS] = rounded_up(local[EXPERTS], split.ep)
+        local[EXPERTS] = rounded_up(local[EXPERTS], mesh.ep)
     return as_stored(parameter, local, experts)
 
 
-def divided(axes: Axes, split: Split, *, is_expert: bool = False) -> dict[str, int]:
+def divided(axes: Axes, mesh: Mesh, *, is_expert: bool = False) -> dict[str, int]:
     """Sizes of a group's axes on one device, rounded up: with `is_expert` those of experts, whose width has its own
     number of devices. The query heads of one key/value head stay on its device."""
     local = dict(axes)
     for axis in DIVIDED:
         if axis in local:
-            local[axis] = rounded_up(local[axis], split.tp)
+            local[axis] = rounded_up(local[axis], mesh.tp)
     if is_expert and "Fe" in local:
-        local["Fe"] = rounded_up(axes["Fe"], rounded_up(split.devices, split.ep))
+        local["Fe"] = rounded_up(axes["Fe"], rounded_up(mesh.ranks, mesh.ep))
     if "K" in local:
         local["G"] = rounded_up(local["N"], local["K"])
     return local

@@ -21,7 +21,7 @@ from tfacct.loading.memory_limit import MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.support import CutError, check_mesh, check_shares
-from tfacct.timing.kernels import HEADS, NoKernelError, Split, kernels, share
+from tfacct.timing.kernels import HEADS, NoKernelError, kernels, share
 from tfacct.timing.serving import Host
 from tfacct.timing.validated import ENOUGH, VALIDATED, Class, Metric, Validation, model_kind, unmeasured_run
 
@@ -114,7 +114,7 @@ class Placement:
         if memory.engine or self.host.adapters or self.host.draft:
             yield "use more devices"
             return
-        ep, on, dtype = self.host.split.ep, self.device, self.requested_dtype
+        ep, on, dtype = self.host.mesh.ep, self.device, self.requested_dtype
         kv_dtype = None if self.cache == dtypes(dtype)[1] else self.cache
         how = Deployment("all", dtype, kv_dtype, ep, memory.use, memory.reserve)
         _, (needed,) = device_counts(self.model, work, [(None, on)], how)
@@ -166,7 +166,7 @@ class Deployment:
                 f"{option('ep', self.ep)} does not divide {count:,} devices",
                 f"supported sizes: {', '.join(str(n) for n in range(1, count + 1) if not count % n)}",
             )
-        storage, split = model.storage(self.dtype), Split(count, 1, self.ep)
+        storage, mesh = model.storage(self.dtype), Mesh(count, ep=self.ep)
         if count > 1:
             device.link(count)
             check_heads(model, count)
@@ -176,11 +176,11 @@ class Deployment:
                     f"{model.name}: sharding is not supported for {storage.name} weights",
                     f"use one device: {option('on', device.id)}",
                 )
-            each = (share(one.parameter, one.axes, split, one.experts) for one in model.ledger.tensors())
+            each = (share(one.parameter, one.axes, mesh, one.experts) for one in model.ledger.tensors())
             check_shares(model, self.dtype, each, storage)
         name, activations = dtypes(self.dtype)
         cache = dtypes(self.dtype, self.kv_dtype)[1]
-        host = Host(model.ledger, device, split, storage, width(activations), width(cache))
+        host = Host(model.ledger, device, mesh, storage, width(activations), width(cache))
         return Placement(model, device, count, self.dtype, storage.name if self.dtype is None else name, cache, host)
 
     def placements(self, model: LoadedModel, device: devices.Device, counts: Iterable[int]) -> Iterator[Placement]:

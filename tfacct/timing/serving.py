@@ -23,8 +23,9 @@ from tfacct.ledger.storage import BF16, Storage, Width
 from tfacct.ledger.workload import LARGEST, Workload, check_size
 from tfacct.loading.devices import Device
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh
 from tfacct.timing.kernel_time import CONSTANTS, Constants, Step, step
-from tfacct.timing.kernels import Kernel, Split, cache_bytes, kernels, weight_bytes
+from tfacct.timing.kernels import Kernel, cache_bytes, kernels, weight_bytes
 
 MOST_DRAFTS = 32
 """Largest number of tokens that are drafted in a step."""
@@ -139,7 +140,7 @@ class Draft:
 
     def stored(self) -> int:
         """Bytes on one device of the weights that only drafts need."""
-        every = weight_bytes(self.host.ledger, self.host.weights, self.host.split)
+        every = weight_bytes(self.host.ledger, self.host.weights, self.host.mesh)
         return sum(size for path, size in every.items() if path not in self.shared)
 
 
@@ -153,13 +154,13 @@ class Adapters:
 
     def kernels(self, host: Host, work: Workload) -> list[Kernel]:
         """Their kernels on one device. Their partial sums are added to those of the model before it sums them."""
-        used = min(self.loaded, rounded_up(work.batch, host.split.dp))
-        found = kernels(self.ledger, work.axes(), BF16, host.activations, host.cache, host.split)
+        used = min(self.loaded, rounded_up(work.batch, host.mesh.dp))
+        found = kernels(self.ledger, work.axes(), BF16, host.activations, host.cache, host.mesh)
         return [kernel._replace(read=used * kernel.read) for kernel in found if kernel.kind == "gemm"]
 
     def stored(self, host: Host) -> int:
         """Bytes of all of them on one device."""
-        return self.loaded * sum(weight_bytes(self.ledger, BF16, host.split).values())
+        return self.loaded * sum(weight_bytes(self.ledger, BF16, host.mesh).values())
 
 
 @record
@@ -168,7 +169,7 @@ class Host:
 
     ledger: Ledger
     device: Device
-    split: Split
+    mesh: Mesh
     weights: Storage
     activations: Width
     cache: Width
@@ -178,16 +179,16 @@ class Host:
 
     def kernels(self, work: Workload) -> list[Kernel]:
         """Kernels of a step on one device, without drafts."""
-        found = kernels(self.ledger, work.axes(), self.weights, self.activations, self.cache, self.split)
+        found = kernels(self.ledger, work.axes(), self.weights, self.activations, self.cache, self.mesh)
         return found if self.adapters is None else [*found, *self.adapters.kernels(self, work)]
 
     def step(self, work: Workload) -> Step:
-        sequences = rounded_up(work.batch, self.split.dp)
+        sequences = rounded_up(work.batch, self.mesh.dp)
         return step(self.kernels(work), self.device, sequences, work.tokens, self.constants)
 
     def loop(self, requests: int, prompt: int, new: int) -> Loop:
         """So many requests at all times; tokens are decoded at the middle of an answer."""
-        prompts = min(requests, self.split.dp * max(1, CONSTANTS.budget // prompt))
+        prompts = min(requests, self.mesh.dp * max(1, CONSTANTS.budget // prompt))
         whole, one = Workload(prompt, prompt, prompts, "last"), Workload(prompt + new // 2, 1, requests)
         prefill, decode, tokens = self.kernels(whole), list[Kernel](), 1.0
         if self.draft is not None:
@@ -196,21 +197,21 @@ class Host:
             decode += drafts * self.draft.host.kernels(one)
             one = Workload(one.context + drafts, 1 + drafts, requests)
         decode = [*self.kernels(one), *decode]
-        return Loop(self.device, requests, prompt, new, prompts, self.split.dp, prefill, decode, tokens)
+        return Loop(self.device, requests, prompt, new, prompts, self.mesh.dp, prefill, decode, tokens)
 
     def served(self, requests: int, prompt: int, new: int) -> Served:
         return self.loop(requests, prompt, new).served(self.constants)
 
     def stored(self) -> int:
         """Bytes of weights on one device."""
-        weights = sum(weight_bytes(self.ledger, self.weights, self.split).values())
+        weights = sum(weight_bytes(self.ledger, self.weights, self.mesh).values())
         weights += 0 if self.adapters is None else self.adapters.stored(self)
         return weights if self.draft is None else weights + self.draft.stored()
 
     def cached(self, context: int, sequences: int) -> int:
         """Bytes of the cache on one device, of so many sequences of all."""
         at = Workload(context, 1, sequences).axes()
-        cache = cache_bytes(self.ledger, at, self.weights, self.activations, self.cache, self.split)
+        cache = cache_bytes(self.ledger, at, self.weights, self.activations, self.cache, self.mesh)
         return cache if self.draft is None else cache + self.draft.host.cached(context, sequences)
 
     def capacity(self, context: int, budget: int, limit: int = LARGEST) -> int:

@@ -98,43 +98,6 @@ def memory(model: LoadedModel, work: Workload, recipe: Recipe, usable: int, dtyp
         return Memory(least, None, usable, error.message.removeprefix(f"{model.name}: "))
 
 
-def fitting_options(
-    model: LoadedModel, work: Workload, recipe: Recipe, device: devices.Device, usable: int
-) -> dict[str, int | str] | None:
-    """The first change of options after which a step fits: the one that `train` suggests, if it costs FLOPs alone; or
-    recomputation, smaller and more micro-batches, then more devices."""
-    limit, tried = MemoryLimit(usable), [each for each in CHANGES if not each[1]]
-    with suppress(TfacctError):  # its class is not counted
-        for change in changes(training_memory(model, work, recipe.checked()), usable, tried):
-            with suppress(UsageError):
-                if change["fits"] and not limit.is_tight(change["peak_bytes"]):
-                    timed_as(work, change["memory"].recipe, recipe.dtype)
-                    return dict(change["set"])
-    ways = [recipe] if recipe.recompute == "full" else [recipe, replace(recipe, recompute="full")]
-    mesh, (batch, times) = recipe.mesh or Mesh(), micro_batches(work, recipe)
-    for doubled, each, way in product(range(MOST_DOUBLINGS), reversed(divisors([batch])), ways):
-        count, accumulate = mesh.ranks << doubled, times * batch // each
-        if count > devices.MOST or not device.links.known(count):
-            continue
-        shards = mesh.fsdp > 1 or mesh.ranks == 1
-        larger = replace(mesh, fsdp=mesh.fsdp << doubled) if shards else replace(mesh, dp=mesh.dp << doubled)
-        if mesh.pp > 1:
-            way, at = replace(way, mesh=replace(larger, microbatches=accumulate)), work
-        else:
-            at = replace(work, batch=each)
-            way = replace(way, mesh=larger if count > 1 else None, gradient_accumulation=accumulate)
-        needed = memory(model, at, way, usable)
-        if needed.fits or (needed.fits is None and needed.counted is None):
-            changed: dict[str, tuple[bool, int | str]] = {
-                "on": (count != mesh.ranks, f"{count}x{device.id}"),
-                "batch": (each != batch, each),
-                "gradient_accumulation": (each != batch, accumulate),
-                "recompute": (way.recompute != recipe.recompute, "full"),
-            }
-            return {name: value for name, (differs, value) in changed.items() if differs}
-    return None
-
-
 @record
 class StepEstimate:
     """The estimate of a training step; `work` and `recipe` as for its memory. `alike`: the measured steps that it is
@@ -246,6 +209,38 @@ def step_estimate(
     alike, mesh = steps_alike(model, device, trained), trained.mesh
     link, link_tp = (None if count == 1 else device.link(count) for count in (mesh.ranks, mesh.tp))
     return StepEstimate(model, work, recipe, device, trained, alike, link, link_tp, parts, needed, total_tokens, mfu)
+
+
+def fitting_options(one: StepEstimate) -> dict[str, int | str] | None:
+    """The first change of options after which a step fits: the one that `train` suggests, if it costs FLOPs alone; or
+    recomputation, smaller and more micro-batches, then more devices."""
+    model, work, recipe, usable = one.model, one.work, one.recipe, one.memory.usable
+    limit, tried = MemoryLimit(usable), [each for each in CHANGES if not each[1]]
+    with suppress(TfacctError):  # its class is not counted
+        for change in changes(training_memory(model, work, recipe.checked()), usable, tried):
+            with suppress(UsageError):
+                if change["fits"] and not limit.is_tight(change["peak_bytes"]):
+                    timed_as(work, change["memory"].recipe, recipe.dtype)
+                    return dict(change["set"])
+    ways = [recipe] if recipe.recompute == "full" else [recipe, replace(recipe, recompute="full")]
+    mesh, batch, times = one.trained.mesh, one.trained.work.batch, one.trained.accumulate
+    for doubled, each, way in product(range(MOST_DOUBLINGS), reversed(divisors([batch])), ways):
+        count, accumulate = mesh.ranks << doubled, times * batch // each
+        if count > devices.MOST or not one.device.links.known(count):
+            continue
+        shards = mesh.fsdp > 1 or mesh.ranks == 1
+        larger = replace(mesh, fsdp=mesh.fsdp << doubled) if shards else replace(mesh, dp=mesh.dp << doubled)
+        if mesh.pp > 1:
+            way, at = replace(way, mesh=replace(larger, microbatches=accumulate)), work
+        else:
+            at = replace(work, batch=each)
+            way = replace(way, mesh=larger if count > 1 else None, gradient_accumulation=accumulate)
+        needed = memory(model, at, way, usable)
+        if needed.fits or (needed.fits is None and needed.counted is None):
+            changed: dict[str, int | str] = {"on": f"{count}x{one.device.id}"} if doubled else {}
+            changed |= {"batch": each, "gradient_accumulation": accumulate} if each != batch else {}
+            return changed | ({"recompute": "full"} if way.recompute != recipe.recompute else {})
+    return None
 
 
 def timed_as(work: Workload, recipe: Recipe, dtype: str) -> Trained:

@@ -15,16 +15,16 @@ from dataclasses import replace
 from math import inf
 from typing import Literal, NamedTuple
 
-from tfacct.accounts.step_flops import How, is_score, recomputed_flops, recomputed_pointwise
+from tfacct.accounts.step_flops import How, is_score, recomputed_elements, recomputed_flops
 from tfacct.base.record import record
-from tfacct.ledger.einsum import AxisNames, axis_names, rounded_up, size
+from tfacct.ledger.einsum import AxisNames, rounded_up, size
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Workload
 from tfacct.loading.devices import Device
 from tfacct.parallel.mesh import Mesh
-from tfacct.timing.kernels import Kernel, Split, kernels, runs_in_kernel
+from tfacct.timing.kernels import Kernel, kernels, runs_in_kernel
 
 
 @record
@@ -141,17 +141,12 @@ def work_of(ledger: Ledger, trained: Trained) -> Work:
     Raises TfacctError for a line that has no kernel, and for a layout that the model does not divide."""
     at, mesh = trained.work.axes(), trained.mesh
     tokens, vocabulary = at["B"] * at["T"], max(group.axes.get("V", 0) for group in ledger.groups)
-    forward, undivided = (kernels(ledger, at, BF16, BF16_EACH, BF16_EACH, Split(tp)) for tp in (mesh.tp, 1))
+    forward, undivided = (kernels(ledger, at, BF16, BF16_EACH, BF16_EACH, Mesh(tp)) for tp in (mesh.tp, 1))
     moved = sum(kernel.moved for kernel in (undivided if mesh.sp else forward) if kernel.kind == "pointwise")
     again = moved_again = 0.0
     if trained.recompute == "attention":
         again = float(recomputed_flops(ledger, at, "attention", keep=lambda _, line: not is_score(line)) / mesh.tp)
-        elements = sum(
-            group.count * size(group.bound(at), axis_names(line.spec))
-            for group in ledger.groups
-            for line in recomputed_pointwise(group, "attention")
-            if not runs_in_kernel(line)
-        )
+        elements = recomputed_elements(ledger, at, "attention", keep=lambda line: not runs_in_kernel(line))
         moved_again = BF16_EACH.bytes(2 * elements) / mesh.tp
     return Work(
         [kernel for kernel in forward if kernel.kind != "all-gather"],  # the loss reads divided logits
