@@ -49,7 +49,7 @@ class OnDevices(Object):
     dtype: str = of_placement(lambda one: one.dtype)
     dtype_from: build.DtypeFrom
     published_dtype: str | None
-    kv_dtype: str = of_placement(lambda one: one.cache)
+    kv_dtype: str = of_placement(lambda one: one.host.cache.name)
 
 
 class Validated(Object):
@@ -195,7 +195,7 @@ def _unknown(reason: str) -> str:
 def formats_note(one: Placement) -> str:
     """The formats of weights, activations and cache, and the units that multiply."""
     used, wide = units_of(one.device, one.dtype), one.host.activations.name
-    note = f"FLOPs and bytes are per device. Weights {one.dtype}, activations {wide}, cache {one.cache}."
+    note = f"FLOPs and bytes are per device. Weights {one.dtype}, activations {wide}, cache {one.host.cache.name}."
     if one.dtype not in WIDE:
         note += f" Matmuls run in {used}."
     elif used != one.dtype:
@@ -239,7 +239,7 @@ def _files(one: Placement) -> list[str]:
     given = selection.format_facts(one.model, one.requested_dtype)["dtype_from"] == selection.GIVEN
     return [
         *(() if given else model_notes.files_notes([one.model])),
-        *model_notes.cache_notes([one.model], one.cache),
+        *model_notes.cache_notes([one.model], one.host.cache.name),
     ]
 
 

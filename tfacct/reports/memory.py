@@ -1203,7 +1203,7 @@ def fit(
     facts = {
         "workload": selection.workload_facts(work, dtype=placed.dtype),
         **selection.format_facts(model, placed.requested_dtype),
-        "kv_dtype": placed.cache,
+        "kv_dtype": placed.host.cache.name,
         **({"engine": engine} if engine else {"use": rule.use, "reserve_bytes": rule.reserve}),
         "weights_bytes": total.weights,
         "kv_cache_bytes": total.cache,
@@ -1312,7 +1312,7 @@ FIT_NOTES = (
         lambda about: f"what {about.engine} leaves at start" if about.engine else about.devices[0].memory.rule,
         "Usable: {}. Number: as given, or the smallest that divides the query heads and has room for the model.",
     ),
-    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes([about.model], about.placed.cache)),
+    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes([about.model], about.placed.host.cache.name)),
     NoteRow(
         "gathered",
         2,

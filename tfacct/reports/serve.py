@@ -198,8 +198,8 @@ def _report(
     )
     one, model = about.one, about.one.model
     stored = selection.format_name(model, one.requested_dtype)
-    if one.cache != dtypes(one.requested_dtype)[1]:
-        stored += f", {one.cache} cache"
+    if one.host.cache.name != dtypes(one.requested_dtype)[1]:
+        stored += f", {one.host.cache.name} cache"
     return build.report(
         kind,
         [model],
@@ -299,7 +299,7 @@ def _less_in_vllm(about: Serving) -> str:
     memory, one, load = about.memory, about.one, about.load
     if memory.engine or one.host.mesh.ep > 1:
         return ""
-    pool = usual_pool(memory, one.model, one.requested_dtype, one.cache)
+    pool = usual_pool(memory, one.model, one.requested_dtype, one.host.cache.name)
     counted = {"largest_batch": about.fitting}
     return model_notes.less_in_vllm(pool, lambda pool: {"largest_batch": requests_in(one, load, pool)}, counted)
 

@@ -36,7 +36,7 @@ def with_draft(one: Placement, drafts: Speculation, context: int) -> Placement:
             "engines need a draft model with the vocabulary of the model",
         )
     selection.runnable(draft, Request(ctx=context))
-    host = Deployment(kv_dtype=one.cache).place(draft, one.count, one.device).host
+    host = Deployment(kv_dtype=one.host.cache.name).place(draft, one.count, one.device).host
     return replace(one, host=replace(one.host, draft=Draft(host, drafts)))
 
 

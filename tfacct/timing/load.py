@@ -4,7 +4,6 @@ fewest devices that are in time; workers that only prefill or decode. Estimates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
@@ -170,7 +169,7 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
         inside = largest_that_fits(lambda n: is_late(n, 1), 0, by_fast)
         target = inside, by_fast
     fit = tuple(requests for requests in load.requests or () if requests <= fitting)
-    counts = requests_tried(replace(load, requests=fit or load.requests), fitting if load.requests else most, inside)
+    counts = requests_tried(fit or load.requests, fitting if load.requests else most, inside)
     loops = [loaded(one, load, requests) for requests in counts]
     within = loaded(one, load, inside) if inside else None
     return Serving(one, load, memory, fitting, loops, target, within)
@@ -186,17 +185,17 @@ def requests_in(one: Placement, load: Load, memory: MemoryLimit) -> int:
     return fitting if pages is None else min(fitting, pages)
 
 
-def requests_tried(load: Load, fitting: int, inside: int = 0) -> list[int]:
+def requests_tried(asked: Sequence[int] | None, fitting: int, inside: int = 0) -> list[int]:
     """Numbers of requests to ask about, by default with those `inside` a time. Raises UsageError for one whose cache
     does not fit."""
-    if load.requests is not None:
-        if max(load.requests) > fitting:
+    if asked is not None:
+        if max(asked) > fitting:
             raise UsageError(
-                f"{option('requests', max(load.requests))} does not fit: there is memory for the KV cache of"
+                f"{option('requests', max(asked))} does not fit: there is memory for the KV cache of"
                 f" {fitting:,} requests",
                 "ask for no more than that",
             )
-        return list(dict.fromkeys(load.requests))
+        return list(dict.fromkeys(asked))
     most = min(fitting, 2 * REQUESTS[-1])
     found = {*(count for count in REQUESTS if count < most), most, *([inside] if inside else [])}
     return sorted(found)
@@ -380,7 +379,7 @@ def disaggregated(model: LoadedModel, prefill_on: Deployment, on: Deployment, lo
     one.check_fits(load.context, 1, memory)
     first = prefill.host.served(1, load.prompt, 1).request
     fitting = int(_in_flight(one, load, first, one.host.capacity(load.context, memory.usable)))
-    flows = [_flow(prefill, one, load, first, requests) for requests in requests_tried(load, fitting)]
+    flows = [_flow(prefill, one, load, first, requests) for requests in requests_tried(load.requests, fitting)]
     return Disaggregated(prefill, one, load, memory, first, fitting, flows)
 
 

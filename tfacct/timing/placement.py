@@ -21,9 +21,9 @@ from tfacct.loading.memory_limit import MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.support import CutError, check_mesh, check_shares
-from tfacct.timing.kernels import HEADS, NoKernelError, kernels, share
+from tfacct.timing.kernels import HEADS, STREAMS, NoKernelError, kernels, share
 from tfacct.timing.serving import Host
-from tfacct.timing.validated import ENOUGH, VALIDATED, Class, Metric, Validation, model_kind, unmeasured_run
+from tfacct.timing.validated import ENOUGH, VALIDATED, Class, Metric, Validation, model_kind, runs_in, unmeasured_on
 
 MOST = 1024
 """Devices that one model is divided among."""
@@ -40,7 +40,6 @@ class Placement:
     count: int
     requested_dtype: str | None
     dtype: str
-    cache: str
     host: Host
     measured_runs: tuple[float, ...] = ()
 
@@ -63,12 +62,26 @@ class Placement:
 
     @property
     def unmeasured(self) -> str:
-        """The reason why no error is known; empty where runs like this were measured."""
-        if self.host.draft is not None:
-            return "No run with a known acceptance rate of drafts was measured"
-        if self.host.adapters is not None:
-            return "No run with LoRA adapters was measured"
-        return unmeasured_run(self.model.ledger, self.device, self.link, self.dtype)
+        """The reason why no error is known; empty where runs like this were measured: of such models, with weights in
+        this format, on devices of this maker with bf16 units, and over a link of this reach."""
+        ledger, on_amd = self.model.ledger, self.device.id in VALIDATED["amd", "request"].on
+        kind, latent = model_kind(ledger), ledger.instead is not None
+        mixes_streams = any(STREAMS in group.axes for group in ledger.groups)
+        reasons = {
+            "No run with a known acceptance rate of drafts was measured": self.host.draft,
+            "No run with LoRA adapters was measured": self.host.adapters,
+            "The only measured runs of a model with compressed keys had a prefix cache": kind == "compressed",
+            "Only recurrent models with experts and without latent attention were measured": kind == "recurrent"
+            and (latent or not ledger.experts),
+            "Of models with an indexer, only those with latent attention were measured": kind == "indexed"
+            and not latent,
+            "No run of a model with several residual streams was measured": mixes_streams,
+            "No run of a model with experts on AMD devices was measured": on_amd and ledger.experts,
+            f"No run with {self.dtype} weights was measured": not on_amd and runs_in(kind, self.dtype) == 0,
+        }
+        reaches = ("domain", "node") if kind in ("dense", "experts") and not on_amd else ("domain",)
+        on_devices = unmeasured_on("run", self.device, self.link, reaches)
+        return next((reason for reason, so in reasons.items() if so), on_devices)
 
     def error(self, metric: Metric = "request") -> Validation | None:
         """Errors on measured runs of this class; None where none was like this. A token's are those of a request where
@@ -115,7 +128,7 @@ class Placement:
             yield "use more devices"
             return
         ep, on, dtype = self.host.mesh.ep, self.device, self.requested_dtype
-        kv_dtype = None if self.cache == dtypes(dtype)[1] else self.cache
+        kv_dtype = None if self.host.cache.name == dtypes(dtype)[1] else self.host.cache.name
         how = Deployment("all", dtype, kv_dtype, ep, memory.use, memory.reserve)
         _, (needed,) = device_counts(self.model, work, [(None, on)], how)
         if needed.share is not None:
@@ -179,9 +192,9 @@ class Deployment:
             each = (share(one.parameter, one.axes, mesh, one.experts) for one in model.ledger.tensors())
             check_shares(model, self.dtype, each, storage)
         name, activations = dtypes(self.dtype)
-        cache = dtypes(self.dtype, self.kv_dtype)[1]
-        host = Host(model.ledger, device, mesh, storage, width(activations), width(cache))
-        return Placement(model, device, count, self.dtype, storage.name if self.dtype is None else name, cache, host)
+        cache = width(dtypes(self.dtype, self.kv_dtype)[1])
+        host = Host(model.ledger, device, mesh, storage, width(activations), cache)
+        return Placement(model, device, count, self.dtype, storage.name if self.dtype is None else name, host)
 
     def placements(self, model: LoadedModel, device: devices.Device, counts: Iterable[int]) -> Iterator[Placement]:
         """The model on each of these numbers of devices that cuts no blocks of the format. Raises TfacctError."""

@@ -12,7 +12,6 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import CHOSEN, CHUNK, RATES
 from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
-from tfacct.timing.kernels import STREAMS
 
 Model: TypeAlias = Literal["dense", "experts", "recurrent", "indexed", "compressed"]
 Class: TypeAlias = Model | Literal["pcie", "amd", "training", "divided"]
@@ -121,29 +120,6 @@ def model_kind(ledger: Ledger) -> Model:
     return next((kind for kind, special in KINDS.items() if not special.isdisjoint(axes)), plain)
 
 
-def unmeasured_run(ledger: Ledger, device: Device, link: Link | None, stored: str) -> str:
-    """The reason why the error of serving is not known; empty where runs like this were measured. `stored`: the format
-    of weights.
-
-    The rule for every interval: runs were measured of such models, with weights in this format, on devices of this
-    maker with bf16 units, and over a link of this reach.
-    """
-    kind, latent, on_amd = model_kind(ledger), ledger.instead is not None, device.id in VALIDATED["amd", "request"].on
-    reasons = {
-        "The only measured runs of a model with compressed keys had a prefix cache": kind == "compressed",
-        "Only recurrent models with experts and without latent attention were measured": kind == "recurrent"
-        and (latent or not ledger.experts),
-        "Of models with an indexer, only those with latent attention were measured": kind == "indexed" and not latent,
-        "No run of a model with several residual streams was measured": any(STREAMS in g.axes for g in ledger.groups),
-        "No run of a model with experts on AMD devices was measured": on_amd and ledger.experts,
-        f"No run with {stored} weights was measured": not on_amd and runs_in(kind, stored) == 0,
-    }
-    if reason := next((reason for reason, so in reasons.items() if so), ""):
-        return reason
-    reaches = ("domain", "node") if kind in ("dense", "experts") and not on_amd else ("domain",)
-    return unmeasured("run", device, link, reaches)
-
-
 def runs_in(kind: Class, stored: str) -> int:
     """Measured runs of a class with weights in this format."""
     plain = stored.split("+")[0].strip()
@@ -151,7 +127,7 @@ def runs_in(kind: Class, stored: str) -> int:
     return STORED.get(kind, {}).get(same, 0)
 
 
-def unmeasured(what: Literal["run", "step"], device: Device, link: Link | None, reaches: Sequence[str]) -> str:
+def unmeasured_on(what: Literal["run", "step"], device: Device, link: Link | None, reaches: Sequence[str]) -> str:
     """The reason why the error on these devices is not known: their maker, or a link whose reach no measured run had;
     empty where runs like this were measured."""
     if device.vendor != "NVIDIA" and (what == "step" or device.id not in VALIDATED["amd", "request"].on):
@@ -168,4 +144,4 @@ def unmeasured_step(device: Device, link: Link | None, alike: str) -> str:
     a network between such nodes. `link`: of all devices. `alike`: the measured steps that it is like."""
     if alike not in NEWER_LAYOUTS and alike not in TABLE:
         return f"No step {alike} was measured"
-    return unmeasured("step", device, link, ("domain", "network"))
+    return unmeasured_on("step", device, link, ("domain", "network"))
