@@ -113,11 +113,12 @@ def _closest(model: str, also: Iterable[str] = ()) -> str | None:
             return f"offline, the preset: `{preset.name} {option('dtype', dtype)}`"
         return f"a preset supports another format with {option('dtype')}{'' if preset is None else f': {preset.name}'}"
     name = model.rsplit("/", 1)[-1]
+    alike = [one for one in (*presets.names(), *also) if one.startswith(name[:1].casefold())]
     if size := _SIZE.search(name.casefold()):  # of that size, if the series has it
         series = name.casefold()[:4]
         same = [one for one in presets.names() if one.startswith(series) and size[0] in one.split("-")]
-        return nearest(name, same or [*presets.names(), *also])
-    return nearest(name, [*presets.names(), *also])
+        return nearest(name, same or alike)
+    return nearest(name, alike)
 
 
 def _suggestion(model: str, also: Iterable[str]) -> str:

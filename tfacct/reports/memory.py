@@ -1020,12 +1020,13 @@ def _overtakes(about: About) -> dict[str, Any] | None:
     return {"context": context, "batch": work.batch, "whose": whose, "stored": one.storage.name}
 
 
-def _variants(about: About) -> str:
+def _variants(about: About, *, latent: bool) -> str:
+    """What the columns of other caches have: those of a `latent`, or those of attention with heads."""
     if not any(one.variants["mha"] for one in about.counted):
         return ""
     if about.alone and is_latent(about.models[0]):
-        return f"MHA would cache {' or '.join(_mha_of_latent(about.models[0]))}."
-    return "MHA: one KV head per query head. MQA: one KV head for all query heads."
+        return f"MHA would cache {' or '.join(_mha_of_latent(about.models[0]))}." if latent else ""
+    return "" if latent else "MHA: one KV head per query head. MQA: one KV head for all query heads."
 
 
 def _mha_of_latent(model: LoadedModel) -> list[str]:
@@ -1043,7 +1044,8 @@ def _mha_of_latent(model: LoadedModel) -> list[str]:
     )
     return [
         f"{heads:,} heads × ({nope + rope:,} key + {value:,} value) elements per token and layer; the latent has"
-        f" {rank:,} + {rope:,}"
+        f" {rank:,} + {rope:,}, as many as GQA with {units.three((rank + rope) / (nope + value))} heads of"
+        f" {nope:,} + {value:,}"
         f"{f'; both include {indexer:,} for the indexer' if indexer else ''}"
         for heads, nope, rope, value, rank, indexer in latents
     ]
@@ -1086,7 +1088,8 @@ CACHE_NOTES = (
         _overtakes,
         "From {context:,} tokens on at batch {batch:,}, the cache takes more than the weights{whose} in {stored}.",
     ),
-    NoteRow("variants", 3, _variants),
+    NoteRow("variants", 2, lambda about: _variants(about, latent=True)),
+    NoteRow("variants", 3, lambda about: _variants(about, latent=False)),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.options.cached.name)),
     STATE_NOTE,
     NoteRow(
