@@ -253,7 +253,7 @@ def find(name: str) -> str | None:
         return name
     folded = fold(name)
     named = [one.device for one in index() if folded == one.names[0]]
-    found = named[:1] or [one.device for one in index() if folded in one.names]
+    found = named or [one.device for one in index() if folded in one.names]
     users = [device for device in found if paths()[device].parent != folder()]
     if len(found := users or found) > 1:
         raise ConfigError(f"{cut(name)} is an alias of {listed(found)}", "name one of them in full")

@@ -241,14 +241,13 @@ class Step:
     @cached_property
     def estimate(self) -> StepEstimate | TfacctError | None:
         """The estimated time of a step that fits a device, or why there is none."""
-        limit, recipe, model = self.limit, self.recipe, self.memory.model
+        limit, recipe = self.limit, self.recipe
         if limit is None or limit.device is None or self.fits is None or not self.fits["fits"]:
             return None
         from tfacct.timing.step_estimate import step_estimate
 
-        on = replace(limit, count=1 if recipe.mesh is None else recipe.mesh.ranks)
         try:
-            return step_estimate(model, self.work, recipe, on, recipe.dtype)
+            return step_estimate(self.memory.model, self.work, recipe, limit, recipe.dtype)
         except TfacctError as error:
             return error
 
