@@ -206,8 +206,9 @@ RANKS = ["tp", "sp", "fsdp", "ep", "pp", "cp"]
 
 
 def test_a_group_of_keywords_is_spelled_out() -> None:
-    """`help` shows every keyword with its default; one of another method is refused, not swallowed."""
+    """`help` shows every keyword with its type and default; one of another method is refused, not swallowed."""
     parameters = inspect.signature(GPT2.flops).parameters
+    assert (parameters["train"].annotation, parameters["ctx"].annotation) == (bool, int | str | None)
     assert {name: parameters[name].default for name in ("ctx", "tokens", "decode", "batch", "source", "logits")} == {
         "ctx": None, "tokens": None, "decode": False, "batch": 1, "source": None, "logits": "all",
     }  # fmt: skip

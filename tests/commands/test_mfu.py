@@ -114,9 +114,10 @@ def test_invalid_questions_are_refused(name: str) -> None:
 
 
 def test_more_than_the_peak_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="MFU of 548% is above 100%"):
+    with pytest.warns(UserWarning, match="MFU of 548% is above 100%") as warned:
         # 100,000 tokens/s are 0.27386 of 312 TFLOP/s; at a peak of 15.6 TFLOP/s they would be 5.477 of it.
         assert tfacct.mfu("gpt2", tokens_per_second=100_000, peak="15.6e12", ctx=1024) == pytest.approx(5.477, rel=1e-3)
+    assert warned[0].filename == __file__  # the line that called it
 
 
 def test_report_of_a_run() -> None:

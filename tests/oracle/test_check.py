@@ -360,16 +360,17 @@ def test_a_kernel_of_somebody_is_refused_by_name() -> None:
         tfacct.check(own.fused, GPT2, tokens=4)
 
 
-def test_matrix_times_vector_is_counted() -> None:
+def test_kernels_that_torch_does_not_count_are_counted() -> None:
+    """Matrices times vectors, and attention of 5 queries and 7 keys, for 2 sequences and 3 heads of 8."""
+
     class Plain(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.w = torch.nn.Parameter(torch.zeros(5, 7))
+        def forward(self, w: Any, x: Any, q: Any, k: Any) -> Any:
+            read = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, k)[0]
+            return torch.dot(w @ x, torch.mv(w, x)) + read
 
-        def forward(self, x: Any) -> Any:
-            return torch.dot(self.w @ x, torch.mv(self.w, x))
-
-    assert sum(watching.watch(Plain(), 1, 1, given=(torch.zeros(7),)).flops.values()) == 2 * (5 * 7 + 5 * 7 + 5)
+    given = tuple(torch.zeros(*sizes) for sizes in ((5, 7), (7,), (2, 3, 5, 8), (2, 3, 7, 8)))
+    vectors, attention = 2 * (5 * 7 + 5 * 7 + 5), 2 * (2 * 3 * 5 * 7 * (8 + 8))
+    assert sum(watching.watch(Plain(), 1, 1, given=given).flops.values()) == vectors + attention
 
 
 def test_a_file_that_cannot_be_imported_says_why(run: Run, tmp_path: Path) -> None:

@@ -213,4 +213,7 @@ def test_the_loss_of_16_bit_logits_is_fp32_under_autocast() -> None:
     labels = torch.empty(6, device="meta", dtype=torch.long)
     with autocast.autocast(torch.bfloat16):
         assert torch.nn.functional.cross_entropy(logits, labels).dtype == torch.float32
+        for enabled, dtype in ((True, torch.bfloat16), (False, torch.float32)):
+            with torch.autocast("meta", enabled=enabled):
+                assert torch.matmul(logits.float(), logits.float().T).dtype == dtype
     assert torch.nn.functional.cross_entropy(logits, labels).dtype == torch.bfloat16

@@ -203,18 +203,29 @@ def another(value: Any) -> Any:
     return not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else value / 2
 
 
+POSITIONS = re.compile("position(al)?_embedding")
+"""Position embeddings, of which encoders of images have bare parameters."""
+NO_EMBEDDING = re.compile("relative_attention_bias|audio_bos_eos_token|roformer.encoder.embed_positions")
+"""`nn.Embedding` for biases of attention scores, two rows around a sound, and angles that are not learned."""
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_ignored_fields_change_no_parameter_of_the_class(family: str) -> None:
     """With other numbers and switches than its defaults, and those that the class has not. No field of the class's own
-    is unknown."""
+    is unknown. Embeddings are its `nn.Embedding` modules and its position embeddings."""
     tiny, own = load_model("mine", TINY[family]), families.config_class(family)
     plain, auto = tiny.of_class, tiny.config.task_head.auto
     made = hf.config_of(plain)
     numbers = {name: another(value) for name in own.ignored_fields - {*NOT_CHANGED.get(family, ())}
                if isinstance(value := getattr(made, name, 6), int | float)}  # fmt: skip
     silent = {**SILENT, **FACTS[family].SILENT, **numbers}
-    of_class = hf.parameters(hf.build({**plain, **silent}, auto))
+    model = hf.build({**plain, **silent}, auto)
+    of_class = hf.parameters(model)
     assert sum(of_class.values()) == sum(tiny.ledger.parameters().values())
+    tables = {id(module.weight): module.weight.numel() for name, module in model.named_modules()
+              if isinstance(module, torch.nn.Embedding) and not NO_EMBEDDING.search(name)}  # fmt: skip
+    tables |= {id(one): one.numel() for name, one in model.named_parameters() if POSITIONS.search(name)}
+    assert load(TINY[family]).params().models[0]["embedding_params"] == sum(tables.values())
     read = {*own.model_fields, *own.attribute_map} if not FACTS[family].RUN_BY else {*made.to_dict()}
     others = {
         name: value for name, value in made.to_dict().items() if name not in read and isinstance(value, int | float)

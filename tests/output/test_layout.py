@@ -13,7 +13,8 @@ from rich.console import Console
 from tests.helpers.lazy import with_torch
 from tests.helpers.terminal import through
 from tfacct.output import signs, terminal
-from tfacct.output.report import Column, Report
+from tfacct.output.progress import progress
+from tfacct.output.report import Column, Report, unwatched
 
 WIDTHS = (60, 80, 120)
 UNBOUND = 1000
@@ -127,6 +128,11 @@ def test_columns_that_do_not_fit_are_named(run) -> None:
             '"params", "next token"',
         ),
         (
+            "memory gpt2 megatron-bert-345m-cased --ctx 1k",
+            "model weights context KV cache total",
+            '"params", "next token"',
+        ),
+        (
             "serve llama-3.1-70b --on h100 --ttft 500ms --price 2",
             "devices tp ≈ per token ≈ first token ≈ tokens/s ≈ per million",
             '"replicas", "requests each"',
@@ -156,6 +162,13 @@ def test_a_long_table_stops_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsy
     assert len(shown(50, None, tty=False)) == len(shown(50, 0, tty=True)) == 50
     assert len(shown(21, None, tty=True)) == 21 and len(shown(10, None, tty=True)) == 15
     assert [line.split()[1] for line in shown(50, 3, tty=False)] == ["0", "1", "2", "47"]
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_a_terminal_alone_shows_progress(monkeypatch: pytest.MonkeyPatch, tty: bool) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: tty)
+    with progress() as tick:
+        assert (tick is unwatched) is not tty
 
 
 def test_the_option_limit(run, tmp_path: Path) -> None:
