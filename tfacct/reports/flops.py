@@ -717,7 +717,7 @@ def generate(
         answer=_request_answer(counted[0])
         if len(counted) == 1
         else build.from_to(models, (one.total for one in counted), units.si),
-        notes=lambda at: notes(REQUEST_NOTES, RequestAbout(counted[at])),
+        notes=lambda at: notes(REQUEST_NOTES, model_notes.Blocks(models[at], masked, facts[at])),
         details=lambda at: [model_notes.left_out(models[at])],
         requests=[replace(request, ctx=prompt + steps)],
         skipped=[*headless, *encoders],
@@ -794,22 +794,8 @@ def _request_by_model(counted: Sequence[RequestFlops], facts: Sequence[dict[str,
     return columns, (rows,), ()
 
 
-class RequestAbout(NamedTuple):
-    """Requests that notes describe."""
-
-    counted: Sequence[RequestFlops]
-
-    @property
-    def whole_models(self) -> list[LoadedModel]:
-        return [one.model for one in self.counted]
-
-    @property
-    def masked(self) -> bool:
-        return self.counted[0].masked
-
-
 REQUEST_NOTES = (
     *model_notes.BLOCKS,
     NoteRow("source", 2, lambda about: model_notes.source_notes(about.whole_models)),
-    NoteRow("latent", 2, lambda about: model_notes.latent_request_notes(about.counted)),
+    NoteRow("latent", 2, lambda about: model_notes.latent_request_notes(about.whole_models, about.facts)),
 )

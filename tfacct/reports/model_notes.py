@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from tfacct.accounts.metrics import Point, attention_overtakes, flops_of
 from tfacct.accounts.products import by_part
@@ -34,9 +34,6 @@ from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import cache_format, difference, weights
 from tfacct.output.report import NoteRow
 
-if TYPE_CHECKING:
-    from tfacct.parallel.model_flops import RequestFlops
-
 
 def attends(models: Sequence[LoadedModel]) -> bool:
     """True if one of the models has attention, or if no model is given."""
@@ -55,10 +52,11 @@ def cache_name(models: Sequence[LoadedModel]) -> str:
 
 
 class Blocks(NamedTuple):
-    """Models that the notes on layers describe."""
+    """Models that the notes on layers describe, and their facts."""
 
     whole_models: Sequence[LoadedModel]
     masked: bool = False
+    facts: Sequence[Mapping[str, Any]] = ()
 
 
 def shared_notes(models: Sequence[LoadedModel]) -> list[str]:
@@ -652,15 +650,15 @@ def other_latent_mode(model: LoadedModel, point: Point) -> Otherwise | None:
     return {"latent_attention": other, "total_flops": int(flops_of(replace(point, ledger=model.running(other).ledger)))}
 
 
-def latent_request_notes(requests: Sequence[RequestFlops]) -> list[str]:
+def latent_request_notes(models: Sequence[LoadedModel], facts: Sequence[Mapping[str, Any]]) -> list[str]:
     """The modes of latent attention in the prefill and the decode steps of a request."""
     sentences = []
-    for one in requests:
-        if one.prefill_mode is not None:
-            after = f", {one.decode_mode} in the decode steps" if one.decode_mode else ""
-            who = "" if len(requests) == 1 else f"{one.model.name} "
-            sentences.append(f"{who}{one.prefill_mode} in the prefill{after}")
-    free = any(one.model.mla_mode == "auto" for one in requests)
+    for model, fact in zip(models, facts, strict=True):
+        prefill, decode = fact["prefill_latent_attention"], fact["decode_latent_attention"]
+        if prefill is not None:
+            after = f", {decode} in the decode steps" if decode else ""
+            sentences.append(f"{'' if len(models) == 1 else f'{model.name} '}{prefill} in the prefill{after}")
+    free = any(model.mla_mode == "auto" for model in models)
     why = " Each step runs the mode with fewer FLOPs." if free else ""
     return [f"Latent attention: {'; '.join(sentences)}.{why}"] if sentences else []
 
