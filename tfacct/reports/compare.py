@@ -132,7 +132,7 @@ class Side:
 class Numbers:
     """The numbers of a side: measures and further metrics by name, None if they are not counted. `tight`: fits, but
     not with what the CUDA allocator reserves. `requests`: those that fit; None without devices, and if `fits` for any
-    number. `step`: the training step, if it is counted."""
+    number. `step`: the training step, if it is counted. `label`: how it differs from other sides."""
 
     side: Side
     context: int
@@ -142,6 +142,7 @@ class Numbers:
     tight: bool = False
     requests: int | None = None
     step: TrainingMemory | None = None
+    label: str = ""
 
     @property
     def row(self) -> Row:
@@ -151,6 +152,7 @@ class Numbers:
         fits = None if self.fits is None else model_notes.fits_word(self.fits, self.tight)
         peak, state = (self.metrics.get(name) for name in (PEAK, "optimizer_bytes"))
         return {
+            "label": self.label,
             "context": self.context,
             OPTIMIZER_SHARE: Fraction(state or 0, peak) if peak else None,
             "format": stored,
@@ -168,7 +170,7 @@ measure: Any = Measure
 class CompareReport(ModelReport):
     """Numbers for choosing a model, for each side."""
 
-    label: str
+    label: str = of_numbers(lambda one: one.label)
     context: int = of_numbers(lambda one: one.context)
     dtype_from: DtypeFrom
     published_dtype: str | None
@@ -224,14 +226,15 @@ def compare(
     sharded = {"optimizer_bytes"} if len({side.layout for side in sides}) > 1 else set()  # what ZeRO and FSDP shard
     wanted = {STEP_WEIGHTS.name, PEAK, *metrics, *changing, *sharded}
     further = [one for one in dict.fromkeys(counted) if one.name in wanted]
-    numbers = [replace(each, metrics={one.name: each.metrics[one.name] for one in further}) for each in numbers]
-    labels = _labels([side.parts for side in sides])
+    numbers = [
+        replace(each, label=label, metrics={one.name: each.metrics[one.name] for one in further})
+        for label, each in zip(_labels([side.parts for side in sides]), numbers, strict=True)
+    ]
     contexts = {one.context for one in numbers}
     columns = (Column("label", "model"), *_columns(numbers, further, fit, mesh))
-    rows = tuple({"label": label, **one.row} for label, one in zip(labels, numbers, strict=True))
+    rows = tuple(one.row for one in numbers)
     facts = [
-        values_of(CompareReport, one, label=label, **selection.format_facts(one.side.model, one.side.terms.dtype))
-        for label, one in zip(labels, numbers, strict=True)
+        values_of(CompareReport, one, **selection.format_facts(one.side.model, one.side.terms.dtype)) for one in numbers
     ]
     every = list({build.label(one): one for one in models}.values())
     about = {
@@ -239,10 +242,10 @@ def compare(
         "files": [note for one in every for note in model_notes.files_notes([one])],
         "allocator": any(one.tight for one in numbers),
         "limit": [] if fit is None else list(fit.notes),
-        "buckets": _buckets(labels, numbers),
+        "buckets": _buckets(numbers),
         "context": {},
-        "pairs": ", ".join(label for label, one in zip(labels, numbers, strict=True) if _attends_to_fewer(one)),
-        "latent": ", ".join(label for label, one in zip(labels, numbers, strict=True) if _absorbs(one)),
+        "pairs": ", ".join(one.label for one in numbers if _attends_to_fewer(one)),
+        "latent": ", ".join(one.label for one in numbers if _absorbs(one)),
         "lines": len(every) == 2 and not training and fit is None and not metrics and option("by", "line"),
         "cache": not training and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
@@ -259,14 +262,14 @@ def compare(
         convention="parameters, and a training step as run by transformers"
         if training
         else f"{model_notes.products_counted(models)}; bytes of weights and {_cache(sides)}",
-        answer=_answer(labels, numbers),
+        answer=_answer(numbers),
         notes=lambda _: notes(NOTES, about),
         requests=[side.request for side in sides],
         defaults=every,
     )
     if len(sides) > WIDE:
         return report
-    across = [Column("what", ""), *(Column(str(at), label, "amount", empty="–") for at, label in enumerate(labels))]
+    across = [Column("what", ""), *(Column(str(at), one.label, "amount", empty="–") for at, one in enumerate(numbers))]
     down = tuple(_row_of(column, rows) for column in columns[1:])
     return replace(report, columns=tuple(across), sections=(down,), aside=(), data=report)
 
@@ -352,18 +355,16 @@ def _step(side: Side) -> TrainingMemory:
     return step
 
 
-def _buckets(labels: Sequence[str], numbers: Sequence[Numbers]) -> list[str]:
+def _buckets(numbers: Sequence[Numbers]) -> list[str]:
     """The notes about the gradient buckets of training steps, with the sides that they are about."""
-    steps = [(label, one.step) for label, one in zip(labels, numbers, strict=True) if one.step is not None]
-    if not steps:
-        return []
-    from tfacct.reports.train import Step, buckets
-
     found: dict[str, list[str]] = {}
-    for label, step in steps:
-        note = buckets(Step(step, None, None))
-        if note is not None:
-            found.setdefault(f"{note[0].lower()}{note[1:]}", []).append(label)
+    for one in numbers:
+        if one.step is None:
+            continue
+        from tfacct.reports.train import Step, buckets
+
+        if (note := buckets(Step(one.step, None, None))) is not None:
+            found.setdefault(f"{note[0].lower()}{note[1:]}", []).append(one.label)
     return [f"{', '.join(of)}: {note}" for note, of in found.items()]
 
 
@@ -479,7 +480,7 @@ class Difference(NamedTuple):
         return round(abs(log(self.ratio)), 2), self.decode
 
 
-def _answer(labels: Sequence[str], numbers: Sequence[Numbers]) -> str:
+def _answer(numbers: Sequence[Numbers]) -> str:
     """The largest difference from the first side, as the larger number over the smaller, and the largest of the same
     sides in another group of measures. Of models at different longest contexts, only measures that do not depend on the
     context."""
@@ -501,7 +502,7 @@ def _answer(labels: Sequence[str], numbers: Sequence[Numbers]) -> str:
     ]
     peaks = [one for one in further if one.noun == OF_STEP[PEAK]]
     found = peaks or further or measured if _of_training(sides) else measured or further
-    uncounted = [label for label, one in zip(labels, numbers, strict=True) if one.metrics.get(PEAK, 0) is None]
+    uncounted = [one.label for one in numbers if one.metrics.get(PEAK, 0) is None]
     if not found and uncounted:
         return f"Not counted: the training step of {listed(uncounted)}; the note gives the reason."
     if not found:
@@ -511,12 +512,12 @@ def _answer(labels: Sequence[str], numbers: Sequence[Numbers]) -> str:
     most = max(found, key=lambda one: one.size)
     others = [one for one in found if one.at == most.at and one.group != most.group]
     (less, more), power = ((0, most.at), 1) if most.ratio > 1 else ((most.at, 0), -1)
-    words = f"{_times(most.ratio**power)} the {most.noun} of {labels[less]}"
+    words = f"{_times(most.ratio**power)} the {most.noun} of {numbers[less].label}"
     if others:
         other = max(others, key=lambda one: one.size)
         words += f" and {_times(other.ratio**power)} its {other.noun}"
     verb = " has" if build.label(sides[0].model) != build.label(sides[most.at].model) else ":"
-    return f"{labels[more]}{verb} {words}."
+    return f"{numbers[more].label}{verb} {words}."
 
 
 def _ratio(before: Fraction | None, after: Fraction | None) -> Fraction | None:
