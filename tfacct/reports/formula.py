@@ -116,35 +116,17 @@ class _Words:
         return "count" if self.unit == "elements" else self.unit
 
 
-def _products(model: LoadedModel | None = None) -> str:
-    """What is counted of a model, or of any, and what all logits mean for the axes."""
-    words = model_notes.products_counted([] if model is None else [model])
-    return f"{words}{', so O = T' if model is None or model.logits else ''}"
-
-
-_FLOPS = _Words(
-    "operation",
-    "flops",
-    "total_flops",
-    title="FLOPs of one forward pass",
-    convention=_products(),
-    axes="einsum",
-)
 WORDS: dict[str, _Words] = {
-    "flops": _FLOPS,
-    "train": replace(
-        _FLOPS,
+    "flops": _Words("operation", "flops", "total_flops", title="FLOPs of one forward pass", axes="einsum"),
+    "train": _Words(
+        "operation",
+        "flops",
+        "total_flops",
         title="FLOPs of one training step",
-        convention=f"{_FLOPS.convention}; backward 2 × forward",
         notes=("A forward and a backward pass, without the optimizer step.",),
+        axes="einsum",
     ),
-    "params": _Words(
-        "parameter",
-        "params",
-        "total_params",
-        title="parameters",
-        convention=params.CONVENTION,
-    ),
+    "params": _Words("parameter", "params", "total_params", title="parameters", convention=params.CONVENTION),
     "kv": _Words(
         "state",
         "elements",
@@ -308,14 +290,19 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *
 
 
 def _words(model: LoadedModel, of: Of) -> _Words:
-    """Words for the count; a model without attention has no note on keys."""
+    """Words for the count of a model."""
     words = WORDS[of]
-    if of == "params" or (model_notes.attends([model]) and (model.logits or of == "kv")):
-        return words
-    if of == "kv":
+    if words.line == "operation":
+        convention = model_notes.products_counted([model])
+        if model.logits:
+            convention += ", so O = T"
+        if of == "train":
+            convention += "; backward 2 × forward"
+        return replace(words, convention=convention)
+    if of == "kv" and not model_notes.attends([model]):
         state = "elements that an engine keeps between steps, the same for every context; without weights"
         return replace(words, title="state", convention=state, notes=model_notes.state_notes([model]))
-    return replace(words, convention=_products(model) + words.convention.removeprefix(_FLOPS.convention))
+    return words
 
 
 def _summed(words: _Words, lines: list[SymbolicLine]) -> dict[str, int]:
