@@ -12,7 +12,7 @@ from math import lcm
 from typing import Any, Literal, NamedTuple
 
 from tfacct.accounts.memory import largest_that_fits
-from tfacct.architecture.parts import Attention, LatentAttention
+from tfacct.architecture.parts import Attention, LatentAttention, Mixer
 from tfacct.base.errors import UsageError
 from tfacct.engines.profiles import profile_of
 from tfacct.ledger.einsum import axis_names, size
@@ -184,8 +184,10 @@ def hybrid_pages(model: LoadedModel, cached: Width, free: int) -> Pages:
 
 
 def aligned(model: LoadedModel, cached: Width) -> Width:
-    """How a model with states stores its cache: in pages of its attention blocks, each layer's states in one. Raises
-    UsageError."""
+    """How a model stores its cache in pages: next to states, in pages of its attention blocks, each layer's states in
+    one. Raises UsageError."""
+    if not model.architecture.having(Mixer):
+        return cached
     found = hybrid_pages(model, cached, 0)
     states = [(line, group) for group in model.ledger.groups for line in group.lines if isinstance(line, State)]
     fixed = [(line, group) for line, group in states if is_fixed(line)]

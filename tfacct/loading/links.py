@@ -5,7 +5,7 @@ Devices communicate over NVLink or similar within its domain, over PCIe within a
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -16,6 +16,15 @@ NODE = 8
 """Devices per node, unless NVLink or similar links more."""
 Reach: TypeAlias = Literal["domain", "node", "network"]
 """Reach of a link: the domain of NVLink or similar, a node over PCIe, or other nodes."""
+
+
+class LinkUsed(TypedDict):
+    """The link between these devices; bytes per second of one device, one way."""
+
+    devices: int
+    reach: Reach
+    kind: str
+    bytes_per_second: int
 
 
 @record
@@ -47,7 +56,7 @@ class Link:
         """Place of the link: `over PCIe`, `between nodes`."""
         return "between nodes" if self.reach == "network" else f"over {self.kind}"
 
-    def facts(self) -> dict[str, int | str]:
+    def facts(self) -> LinkUsed:
         """Data for JSON."""
         return {"devices": self.devices, "reach": self.reach, "kind": self.kind, "bytes_per_second": self.rate}
 

@@ -6,9 +6,9 @@ GB (CUDA context, NCCL, cuBLAS); for training, use 1 and reserve 2 GB; for a siz
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import TypedDict
 
 from tfacct.base import units
 from tfacct.base.errors import NotFoundError, UsageError, cut
@@ -23,6 +23,18 @@ RESERVE = 2 * 10**9
 ALLOCATED = Fraction(117, 100)
 """Memory that the CUDA allocator reserves, over the counted peak of a training step: 1.17 to 1.24 in 4 runs of
 torchtitan, 1.12 in a fifth."""
+
+
+class LimitFacts(TypedDict):
+    """Memory of each of several devices; `budget_bytes`: what may be used."""
+
+    budget_bytes: int
+    memory_bytes: int
+    memory_from: str | None
+    use: float
+    reserve_bytes: int
+    device: str | None
+    devices: int
 
 
 @record
@@ -138,8 +150,8 @@ class MemoryLimit:
         return use if self.reserve == usual[1] else [*use, f"--reserve {_typed(self.reserve) if self.reserve else 0}"]
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """Data for JSON: `budget_bytes` are the usable bytes per device."""
+    def facts(self) -> LimitFacts:
+        """Data for JSON."""
         return {
             "budget_bytes": self.usable,
             "memory_bytes": self.memory,
@@ -161,7 +173,7 @@ class MemoryLimit:
         return self
 
 
-def usable_words(fit: Mapping[str, Any]) -> str:
+def usable_words(fit: LimitFacts) -> str:
     """Text of the usable memory in a limit's facts: `24 GiB`, `69.4 GiB of h100-sxm`."""
     usable, device = fit["budget_bytes"], fit["device"]
     return units.budget(usable) if device is None else f"{units.binary(usable)} of {device}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from tfacct.accounts.memory import (
     cache_bytes,
@@ -66,6 +66,27 @@ def memory_of_stages(
         ModelMemory(stage, unsharded, whole_model, request, cached, dtype, mesh, number)
         for (number, stage), (_, unsharded) in both
     ]
+
+
+class MemoryLine(TypedDict):
+    """A part of the weights, or a cached state."""
+
+    what: str
+    kind: Literal["weights", "cache"]
+    elements: int
+    dtype: str
+    bytes: int
+
+
+class Pages(TypedDict):
+    """Cache pages that fit a budget, and how many requests of this context they hold."""
+
+    page_bytes: int
+    count: int
+    tokens: int
+    concurrency: float
+    starts: bool
+    largest_max_model_len: int
 
 
 class ModelMemory:
@@ -177,25 +198,20 @@ class ModelMemory:
         return found if self.cached.state_page is None else {**dict.fromkeys(found), "as_built": self.model.ledger}
 
     @property
-    def lines(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[MemoryLine]:
         """Weights by part, and every state."""
         ledger, at = self.model.ledger, self.rank_axes()
         sizes, dtypes = by_part(self.weight_bytes), dtypes_by_part(ledger, self.storage)
         states = {line.path: line for group in ledger.groups for line in group.lines if isinstance(line, State)}
         state_bytes = ledger.state_bytes(at, self.cached)
-        return [
+        lines: list[MemoryLine] = [
             {"what": part, "kind": "weights", "elements": count, "dtype": dtypes[part], "bytes": sizes[part]}
             for part, count in by_part(self.elements).items()
-        ] + [
-            {
-                "what": paths.short(path),
-                "kind": "cache",
-                "elements": count,
-                "dtype": width_of(states[path], self.cached).name,
-                "bytes": state_bytes[path],
-            }
-            for path, count in ledger.states(at).items()
         ]
+        for path, count in ledger.states(at).items():
+            what, dtype = paths.short(path), width_of(states[path], self.cached).name
+            lines.append({"what": what, "kind": "cache", "elements": count, "dtype": dtype, "bytes": state_bytes[path]})
+        return lines
 
     def fit(self, limit: MemoryLimit) -> dict[str, Any]:
         """The largest context at this batch and the largest batch at this context; 0 if not even 1 fits, None if the
@@ -256,19 +272,18 @@ def fitting_every_stage(found: Sequence[tuple[int, dict[str, Any]]]) -> dict[str
 
 def pool_facts(
     model: LoadedModel, work: Workload, page: int, count: int, tokens: int, needed: int, longest: int
-) -> dict[str, Any]:
+) -> dict[str, Pages]:
     """Facts of `count` pages of `page` bytes, which hold so many tokens: a request of this context takes `needed` of
     them, and the longest one that they hold has `longest` tokens."""
-    return {
-        "pages": {
-            "page_bytes": page,
-            "count": count,
-            "tokens": tokens,
-            "concurrency": float(Fraction(count, needed)),
-            "starts": count >= needed and model.past_positions(work) is None,
-            "largest_max_model_len": min(longest, model.position_limit or longest),
-        }
+    pages: Pages = {
+        "page_bytes": page,
+        "count": count,
+        "tokens": tokens,
+        "concurrency": float(Fraction(count, needed)),
+        "starts": count >= needed and model.past_positions(work) is None,
+        "largest_max_model_len": min(longest, model.position_limit or longest),
     }
+    return {"pages": pages}
 
 
 def _all_grow(model: LoadedModel) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError
@@ -22,6 +22,8 @@ from tfacct.timing.compute_optimal import (
     FLOPS_PER_PARAMETER,
     LOSS_FITS,
     TOKENS_PER_PARAMETER,
+    Spent,
+    Trained,
     Trainer,
     bought,
     family_sizes,
@@ -40,6 +42,7 @@ SIZES = 1e6, 1e14
 """The smallest number of parameters, and of FLOPs, if no model is named: 10¹⁴ FLOPs train fewer than 10⁶ parameters."""
 MOST_TOKENS = 1e15
 """The most FLOPs that are probably a number of tokens: a model has less than one token per parameter then."""
+UNSPENT: Spent = {"days": None, "device_hours": None, "cost": None}
 NOTES = (
     NoteRow(
         "few",
@@ -73,20 +76,8 @@ NOTES = (
 )
 
 
-class BudgetLine(TypedDict):
-    """Parameters and tokens at a number of tokens per parameter. `basis`: the fit; null for a given ratio. `nearest`:
-    the model of the family with the nearest size, and its tokens, if FLOPs are given."""
-
-    tokens_per_parameter: float
-    basis: NotRequired[str | None]
-    flops: float
-    parameters: int
-    tokens: int
-    nearest: NotRequired[str | None]
-    nearest_tokens: NotRequired[int | None]
-    days: float | None
-    device_hours: float | None
-    cost: float | None
+class BudgetLine(Trained, Spent):
+    """Parameters, tokens, days and cost at a number of tokens per parameter."""
 
 
 class BudgetReport(ModelReport):
@@ -158,7 +149,7 @@ def budget(
         fitted = ((name, fit.parameters(flops)) for name, fit in LOSS_FITS.items())
         lines += [bought(flops, flops / FLOPS_PER_PARAMETER / n**2, name, family, ctx) for name, n in fitted]
     needs = trainer.needs(point) if trainer else ""
-    spend = trainer.spending if trainer and not needs else lambda _: dict.fromkeys(("days", "device_hours", "cost"))
+    spend = trainer.spending if trainer and not needs else lambda _: UNSPENT
     facts: dict[str, Any] = {
         "flops": spent,
         "optimal_parameters": None if flops is None else round(best),
@@ -173,7 +164,7 @@ def budget(
         "mfu": trainer and trainer.mfu,
         "fits": None if trainer is None else not needs,
         **spend(spent),
-        "lines": [line | spend(line["flops"]) for line in lines],
+        "lines": [{**line, **spend(line["flops"])} for line in lines],
     }
     speed = trainer and f"{100 * trainer.mfu:.3g}% MFU of {units.three(trainer.peak / 1e12)} TFLOP/s"
     about = {
@@ -194,12 +185,15 @@ def budget(
         whose = " (Chinchilla)" if ratio == TOKENS_PER_PARAMETER else ""
         best_tokens = units.people(round(best * ratio))
         what = f"{_power(spent)} FLOPs: {units.people(round(best))} parameters on {best_tokens} tokens{whose}"
+    title = ""
+    if trainer is not None:
+        title = f"Training on {'1 × ' if trainer.limit.count == 1 else ''}{trainer.words} in {trainer.dtype}"
     return build.report(
         BudgetReport,
         [trained],
         _table(facts),
         [facts],
-        title="" if trainer is None else f"Training on {_devices(trainer)} in {trainer.dtype}",
+        title=title,
         convention="training FLOPs: forward and backward of every matmul; 6·N·D if no model is named",
         answer=f"{needs and f'{needs}. '}{what}{_spent(facts)}.",
         notes=lambda _: notes(NOTES, {**facts, **about}),
@@ -255,10 +249,6 @@ def _trainer(on: str | None, mfu: float | None, dtype: str | None, price: float 
     limit = device_limit(count, device, training=True)
     name, peak = peak_of(device, dtype)
     return Trainer(limit, device.several(count), name, peak, share, price)
-
-
-def _devices(trainer: Trainer) -> str:
-    return f"1 × {trainer.words}" if trainer.limit.count == 1 else trainer.words
 
 
 def _table(facts: Mapping[str, Any]) -> Table:

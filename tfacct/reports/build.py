@@ -16,6 +16,7 @@ from tfacct.families import CUSTOM, config_class
 from tfacct.ledger import paths
 from tfacct.ledger.workload import Request, new_tokens
 from tfacct.loading import selection
+from tfacct.loading.memory_limit import LimitFacts
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.selection import WorkloadFacts as WorkloadFacts
 from tfacct.loading.skipped import Skipped
@@ -32,25 +33,9 @@ DtypeFrom: TypeAlias = Literal["given", "published", "assumed"]
 """Source of the weights' format: the user, the config or its files, or an assumption."""
 
 
-class LinkUsed(TypedDict):
-    """The link between these devices; bytes per second of one device, one way."""
-
-    devices: int
-    reach: Literal["domain", "node", "network"]
-    kind: str
-    bytes_per_second: int
-
-
-class ExactFit(TypedDict):
+class ExactFit(LimitFacts):
     """Whether a step fits a budget of memory."""
 
-    budget_bytes: int
-    memory_bytes: int
-    memory_from: str | None
-    use: float
-    reserve_bytes: int
-    device: str | None
-    devices: int
     fits: bool
 
 
@@ -367,8 +352,6 @@ def format_value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, dict)):
-        import json
-
         return json.dumps(value)
     if isinstance(value, float) and value.is_integer():  # as the page prints it
         return f"{int(value):,}"
@@ -383,17 +366,17 @@ def _defaulted(models: Sequence[Subject], most: int | None = SHORT) -> str:
         return ""
     fields = [field for model in silent for field in model.defaulted.items()]
     if len(models) > 1:
-        each = (
-            [(model.defaulted, label(model)) for model in silent] if len(silent) <= SHORT else [(fields, "some models")]
-        )
-        found = listed([f"{len(of)} field{'' if len(of) == 1 else 's'} of {whose}" for of, whose in each])
+        each = [(len(model.defaulted), label(model)) for model in silent]
+        if len(silent) > SHORT:
+            each = [(len(fields), "some models")]
+        found = listed([f"{units.number_of(count, 'field')} of {whose}" for count, whose in each])
         words = f"{found}; `tfacct models MODEL` lists them"
     else:
         if most is not None:
             fields.sort(key=lambda field: field[1] is None or isinstance(field[1], bool))
         words = ", ".join(f"{name} = {format_value(value)}" for name, value in fields[:most])
-        if more := len(fields[most:]) if most else 0:
-            words += f", {more:,} more (`tfacct models {typed_name(silent[0])}` lists them)"
+        if most is not None and len(fields) > most:
+            words += f", {len(fields) - most:,} more (`tfacct models {typed_name(silent[0])}` lists them)"
     return f"Defaults (not in the config): {words}"
 
 
@@ -409,7 +392,8 @@ def typed_name(model: Subject) -> str:
 
 def defaulted_notes(models: Sequence[Subject]) -> list[str]:
     """The note on all fields with class defaults, if any."""
-    return [note for note in [_defaulted(models, None)] if note]
+    note = _defaulted(models, None)
+    return [note] if note else []
 
 
 def _model_hints(models: Sequence[Subject]) -> list[str]:

@@ -30,7 +30,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rank_memory import is_latent, variants
 from tfacct.parallel.shard_model import shard_for_flops
 from tfacct.reports import build, model_notes
-from tfacct.reports.memory import heads_words, in_pages
+from tfacct.reports.memory import heads_words
 from tfacct.reports.metrics import flops_by
 from tfacct.reports.sweep import label, setting
 
@@ -336,7 +336,11 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
 
 def _cache_format(model: LoadedModel, dtype: str, page: int | None) -> Width:
     """The format of a cache with pages of so many tokens; without pages if `page` is None."""
-    return width(dtype) if page is None else in_pages(model, width(dtype, page))
+    if page is None:
+        return width(dtype)
+    from tfacct.engines.pages import aligned
+
+    return aligned(model, width(dtype, page))
 
 
 def _named_variants(model: LoadedModel) -> list[tuple[str, int, Any]]:

@@ -25,7 +25,7 @@ from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.parallel.rules import AfterHead
 from tfacct.parallel.support import DTYPES, check_step, encodes
 from tfacct.reports import build
-from tfacct.reports.ranks import bubble_note, fsdp_unit_note, sequence_notes, stage_sizes, uneven_notes
+from tfacct.reports.ranks import ROUTING, bubble_note, fsdp_unit_note, sequence_notes, stage_sizes, uneven_notes
 from tfacct.training.recipe import Recipe
 
 COUNTED: dict[AfterHead, str] = {
@@ -282,11 +282,10 @@ def _replicas(about: Comms) -> str:
         return f"{each}."
     if mesh.fsdp > 1:
         return f"{each} and all-reduce the gradients that FSDP has scattered (HSDP)."
+    sentence = f"{each}; gradients are reduced in buckets of 25 MiB, the first of 1 MiB (DDP)."
     if mesh.zero:
         also = " and gradients" if mesh.zero > 1 else ""
         sentence = f"{each} and shard optimizer state{also} (ZeRO {mesh.zero}); gradients are scattered layer by layer."
-    else:
-        sentence = f"{each}; gradients are reduced in buckets of 25 MiB, the first of 1 MiB (DDP)."
     if mesh.ep == 1:
         return sentence
     if mesh.expert_replicas == 1:
@@ -298,7 +297,7 @@ def _routing(about: Comms) -> str:
     if not any(line.over == "ep" for line in about.sent.lines):
         return ""
     if about.mesh.imbalance == 1:
-        return "Routing is assumed even over the ep ranks."
+        return ROUTING
     return f"The fullest rank of ep receives {float(about.mesh.imbalance):g} times as many tokens as the mean."
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from tfacct.base import units
 from tfacct.loading import selection
 from tfacct.loading.devices import Device
-from tfacct.loading.links import Link
+from tfacct.loading.links import Link, LinkUsed
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import NoteRow
 from tfacct.reports import build, model_notes
@@ -43,7 +43,7 @@ class OnDevices(Object):
     count: int = of_placement(lambda one: one.count)
     tp: int = of_placement(lambda one: one.host.mesh.tp)
     ep: int = of_placement(lambda one: one.host.mesh.ep)
-    link: build.LinkUsed | None = of_placement(lambda one: one.link and one.link.facts())
+    link: LinkUsed | None = of_placement(lambda one: one.link and one.link.facts())
     memory_bytes: int
     memory_from: str
     dtype: str = of_placement(lambda one: one.dtype)

@@ -605,7 +605,7 @@ def _recomputes(about: About) -> dict[str, str] | None:
 
 def _of_ranks(about: About) -> list[str]:
     mesh = about.first.mesh
-    return [] if mesh is None else ranks.work_notes(about.whole_models, about.first.stage, mesh)
+    return [] if mesh is None else ranks.notes(about.whole_models, about.first.stage, mesh, "flops")
 
 
 def _touched(about: About) -> dict[str, str] | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from math import lcm
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
 
 from tfacct.accounts.memory import cache_bytes, next_token_bytes
 from tfacct.accounts.metrics import Point, cache_overtakes
@@ -20,9 +21,11 @@ from tfacct.loading import devices, selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
 from tfacct.output.keys import Keys, Object, values_of
-from tfacct.output.report import PLAIN, Column, NoteRow, Row, Table, notes
+from tfacct.output.report import PLAIN, Column, Note, NoteRow, Row, Table, notes
 from tfacct.parallel.rank_memory import (
+    MemoryLine,
     ModelMemory,
+    Pages,
     fitting_every_stage,
     is_latent,
     memory_of_stages,
@@ -53,27 +56,6 @@ class Fit(build.Budgeted):
     batch_slack_bytes: int | None
     context_stage: NotRequired[int]
     batch_stage: NotRequired[int]
-
-
-class Pages(TypedDict):
-    """Cache pages that fit a budget, and how many requests of this context they hold."""
-
-    page_bytes: int
-    count: int
-    tokens: int
-    concurrency: float
-    starts: bool
-    largest_max_model_len: int
-
-
-class MemoryLine(TypedDict):
-    """A part of the weights, or a cached state."""
-
-    what: str
-    kind: Literal["weights", "cache"]
-    elements: int
-    dtype: str
-    bytes: int
 
 
 class WholeMemory(Object):
@@ -174,18 +156,16 @@ def memory(
     kv = "" if alike else f", {model_notes.cache_words(models, about.caches)}"
     cache = f" and {model_notes.cache_name(models)}" if any(model.has_cache for model in models) else ""
     title = f"{build.titled(models, what)} in {stored}{kv}, {build.workload_words(models, request)}"
-    if batches is None:
-        table = _one(models[0], facts[0]) if alone else _several(models, facts, fit)
-        answer, noted, of_batches = _answer(about), about, []
-    else:
+    noted, of_batches = about, list[Note]()
+    if batches is not None:
         rows = [values_of(BatchLine, one) for one in each]
-        table, answer, facts = (
-            _by_batch(models, rows, fit),
-            _batches_answer(rows, each[0]),
-            [{**facts[0], "batches": rows}],
-        )
-        title, noted = title.removesuffix(f", batch {request.batch:,}"), about.without_limit
-        of_batches = notes(BATCHES_NOTES, fit)
+        facts = [{**facts[0], "batches": rows}]
+        title = title.removesuffix(f", batch {request.batch:,}")
+        table, answer = _by_batch(models, rows, fit), _batches_answer(rows, each[0])
+        noted, of_batches = about._replace(options=about.options._replace(limit=None)), notes(BATCHES_NOTES, fit)
+    else:
+        table = _one(models[0], facts[0]) if alone else _several(models, facts, fit)
+        answer = _answer(about)
     report = build.report(
         MemoryReport,
         models,
@@ -254,21 +234,13 @@ def _paged(models: Sequence[LoadedModel], cached: Width) -> tuple[Sequence[Loade
 # Facts
 
 
-def in_pages(model: LoadedModel, cached: Width) -> Width:
-    """The format of a cache in pages: next to states, pages have as many tokens as an engine aligns them to. Raises
-    TfacctError."""
-    if not model.architecture.having(Mixer):
-        return cached
-    from tfacct.engines.pages import aligned
-
-    return aligned(model, cached)
-
-
 def _stages(model: LoadedModel, whole_model: LoadedModel, options: MemoryOptions) -> list[ModelMemory]:
     """Memory of a model, or of one rank of each pipeline stage. Raises TfacctError."""
     cached, limit = options.cached, options.limit
     if cached.page > 1 or (limit is not None and limit.paged is not None):
-        cached = in_pages(model, cached)
+        from tfacct.engines.pages import aligned
+
+        cached = aligned(model, cached)
     return memory_of_stages(model, whole_model, options.request, cached, options.dtype, options.mesh)
 
 
@@ -484,11 +456,13 @@ def _batches_answer(rows: Sequence[dict[str, Any]], smallest: About) -> str:
 def _fitting(about: About, limit: MemoryLimit) -> str:
     """Whether the only model fits, and how many requests."""
     one, found, where = about.counted[0], about.fit, ranks.fitting_words(limit, about.mesh)
-    batch, tokens, most = one.work.batch, _tokens(one), found["largest_batch"]
+    batch, tokens, most = one.work.batch, units.number_of(one.work.context, "token"), found["largest_batch"]
     if found["past_positions"]:
         return f"Cannot run: {found['past_positions']}."
     if not found["fits"]:
-        fewer = f" {units.requests(most)} fit{'s' * (most == 1)}." if batch > 1 and most else ""
+        fewer = ""
+        if batch > 1 and most:
+            fewer = " 1 request fits." if most == 1 else f" {most:,} requests fit."
         instead = _instead(one.whole_model, about.options, limit, found["largest_context"] if batch == 1 else None)
         return f"Does not fit {where}: {_missing(about, limit)}.{fewer}{instead}"
     if not one.model.has_cache:
@@ -501,10 +475,6 @@ def _fitting(about: About, limit: MemoryLimit) -> str:
     return f"Fits {where}: {units.requests(most)} of {tokens}{' at once' if most > 1 else ''}{group}."
 
 
-def _tokens(one: ModelMemory) -> str:
-    return f"{one.work.context:,} token{'' if one.work.context == 1 else 's'}"
-
-
 def _nothing_fits(fit: Mapping[str, Any]) -> bool:
     """True if the weights leave no memory for one token of the batch or one sequence of the context."""
     return all(fit[key] is None for key in ("context_slack_bytes", "batch_slack_bytes", "past_positions"))
@@ -514,16 +484,18 @@ def _missing(about: About, limit: MemoryLimit) -> str:
     """Why the only model does not fit, as a clause."""
     one, fit, free = about.counted[0], about.fit, limit.usable - about.counted[0].weights
     batch, per_gpu = one.work.batch, " per GPU" if about.mesh else ""
+    tokens, sequences = units.number_of(one.work.context, "token"), units.number_of(batch, "sequence")
     if free < 0:
         return f"the weights alone need {units.needed_and_usable(one.weights, limit.usable, per_gpu)}"
     if one.cache <= free:
         most = units.requests(fit["largest_batch"])
-        return f"the pages of {limit.engine or 'vLLM'} hold {most} of {_tokens(one)}"
+        return f"the pages of {limit.engine or 'vLLM'} hold {most} of {tokens}"
     if not _nothing_fits(fit) or one.cache_at(context=1) <= free:
         needed = units.needed_and_usable(one.weights + one.cache, limit.usable, per_gpu)
-        return f"weights and {units.requests(batch)} of {_tokens(one)} need {needed}"
-    sequences = f"{batch:,} sequence{'' if batch == 1 else 's'}"
-    what = sequences if not one.first_token else "one token" if batch == 1 else f"one token in each of {sequences}"
+        return f"weights and {units.requests(batch)} of {tokens} need {needed}"
+    what = sequences
+    if one.first_token:
+        what = "one token" if batch == 1 else f"one token in each of {sequences}"
     pages = f" in pages of {one.cached.page:,} tokens" if one.cached.page > 1 else ""
     leave = f"the weights need {units.binary(one.weights)} and leave {units.binary(free)}"
     return f"{leave}, less than the {one.model.cache_name} of {what}{pages}"
@@ -572,11 +544,6 @@ class About(NamedTuple):
         return self._replace(counted=self.counted[at], facts=self.facts[at])
 
     @property
-    def without_limit(self) -> About:
-        """The same without what fits."""
-        return self._replace(options=self.options._replace(limit=None))
-
-    @property
     def fit(self) -> dict[str, Any]:
         """What fits of the only model; empty without a limit."""
         return self.alone.get("fit", {}) if self.limit else {}
@@ -622,56 +589,61 @@ def _without_scales(about: About) -> dict[str, str] | None:
     return {"more": units.percent(Fraction(scaled, plain) - 1), "awq": option("dtype", "awq")}
 
 
-def _per_request(about: About) -> dict[str, str] | None:
+def _per_request(about: About) -> str:
     """Cache of one request, in all and on each rank, and how many requests fit with an fp8 cache, or without it."""
-    one, mesh = about.counted[0], about.mesh
-    if not (fit := about.fit) or not one.model.has_cache or fit["past_positions"]:
-        return None
-    whole_model, most, where = _whole_memory(one, about.options), "", ""
+    one, fit = about.counted[0], about.fit
+    if not fit or not one.model.has_cache or fit["past_positions"]:
+        return ""
+    whole_model = _whole_memory(one, about.options)
     size, each = whole_model.cache_at(batch=1), whole_model.first_token
-    if mesh is not None:
-        on_rank, shared = one.cache_at(batch=1), mesh.ep <= mesh.tp
-        group = "" if shared or mesh.tp == 1 else " of its group"
-        where = f", {'' if mesh.pp == 1 else 'at most '}{units.binary(on_rank)} on each GPU{group}"
-        if on_rank == size:
-            where = f", all of it on {'each' if group or shared else 'one'} GPU{group}"
-            where += " (tp does not shard the latent of MLA)" * (is_latent(one.model) and mesh.tp > 1)
-    cached = about.options.cached
-    if cached.name in (*WIDE, "fp8") and fit["largest_batch"]:
-        other = dtypes(about.options.dtype)[1] if cached.name == "fp8" else "fp8"
-        found = _fit_of(one.whole_model, about.options._replace(cached=width(other, cached.page)))["largest_batch"]
-        if found and found != fit["largest_batch"]:
-            instead = f"With {option('kv_dtype', 'fp8')}" if other == "fp8" else f"In {other}"
-            most = f" {instead}: {units.requests(found)}."
-    return {
-        "size": units.binary(size),
-        "state": f"cache in {about.options.cached.name}" if model_notes.attends(about.models) else "state",
-        "where": where,
-        "each": f" ({units.binary(each)} per token)" if each * one.work.context == size else "",
-        "most": most,
-    }
+    what = f"cache in {about.options.cached.name}" if model_notes.attends(about.models) else "state"
+    if each * one.work.context == size:
+        what += f" ({units.binary(each)} per token)"
+    where = "" if about.mesh is None else _on_each(one, about.mesh, size)
+    return f"One request needs {units.binary(size)} of {what}{where}.{_with_other_cache(about)}"
+
+
+def _on_each(one: ModelMemory, mesh: Mesh, size: int) -> str:
+    """The part of a request's cache, of `size` bytes in all, on each rank."""
+    on_rank, shared = one.cache_at(batch=1), mesh.ep <= mesh.tp
+    group = "" if shared or mesh.tp == 1 else " of its group"
+    if on_rank != size:
+        return f", {'' if mesh.pp == 1 else 'at most '}{units.binary(on_rank)} on each GPU{group}"
+    why = " (tp does not shard the latent of MLA)" if is_latent(one.model) and mesh.tp > 1 else ""
+    return f", all of it on {'each' if group or shared else 'one'} GPU{group}{why}"
+
+
+def _with_other_cache(about: About) -> str:
+    """How many requests fit with an fp8 cache, or without it, if this is another number."""
+    options, most = about.options, about.fit["largest_batch"]
+    cached = options.cached
+    if cached.name not in (*WIDE, "fp8") or not most:
+        return ""
+    other = dtypes(options.dtype)[1] if cached.name == "fp8" else "fp8"
+    whole_model = about.whole_models[0]
+    found = _fit_of(whole_model, options._replace(cached=width(other, cached.page)))["largest_batch"]
+    if not found or found == most:
+        return ""
+    instead = f"With {option('kv_dtype', 'fp8')}" if other == "fp8" else f"In {other}"
+    return f" {instead}: {units.requests(found)}."
 
 
 def _engine(about: About) -> str:
-    """That an engine has buffers of its own, if the weights fit, and not into the pool of an engine."""
-    limit, fit = about.limit, about.fit
+    """That an engine has buffers of its own, if the weights fit, and not into the pool of an engine; and what vLLM's
+    leave room for, if it is less."""
+    limit, fit, options, mesh = about.limit, about.fit, about.options, about.mesh
     if limit is None or limit.engine or not limit.reserve or not about.counted[0].model.has_cache:
         return ""
     if fit and (fit["past_positions"] or _nothing_fits(fit)):
         return ""
-    return _less_in_vllm(about, limit) or model_notes.ENGINE_BUFFERS
-
-
-def _less_in_vllm(about: About, limit: MemoryLimit) -> str:
-    """The requests, or else the tokens of one, that vLLM's own buffers leave room for, if they are fewer."""
+    if not fit or (mesh is not None and (mesh.tp, mesh.ranks) != (limit.count, limit.count)):
+        return model_notes.ENGINE_BUFFERS
     from tfacct.engines.limit import usual_pool
 
-    options, mesh, fit = about.options, about.mesh, about.fit
-    if not fit or (mesh is not None and (mesh.tp, mesh.ranks) != (limit.count, limit.count)):
-        return ""
     (model,) = about.whole_models
     pool = usual_pool(limit, model, options.dtype, options.cached.name)
-    return model_notes.less_in_vllm(pool, lambda pool: _fit_of(model, options._replace(limit=pool)), fit)
+    less = model_notes.less_in_vllm(pool, lambda pool: _fit_of(model, options._replace(limit=pool)), fit)
+    return less or model_notes.ENGINE_BUFFERS
 
 
 def _longest_request(about: About) -> str:
@@ -700,8 +672,10 @@ def _vllm(about: About) -> str:
     found, fit, context = about.alone.get("pages"), about.fit, about.counted[0].work.context
     if not found or not fit:
         return ""
-    above = " above the memory reserved for the runtime" if fit["reserve_bytes"] else ""
-    less = "" if about.limit is not None and about.limit.engine else f" Not included: vLLM's profiling run{above}."
+    less = ""
+    if about.limit is not None and not about.limit.engine:
+        above = " above the memory reserved for the runtime" if fit["reserve_bytes"] else ""
+        less = f" Not included: vLLM's profiling run{above}."
     if found["starts"]:
         from tfacct.engines.profiles import printed_tokens, profiles
 
@@ -721,34 +695,46 @@ def _vllm(about: About) -> str:
     )
 
 
+def _ranks(about: About) -> list[str]:
+    """The size of the only model, and what a rank has."""
+    if about.mesh is None:
+        return []
+    sentences = ranks.notes(about.whole_models, about.counted[0].stage, about.mesh, "memory")
+    if not about.alone:
+        return sentences
+    whole, model, batch = about.alone["whole"], about.whole_models[0], about.counted[0].work.batch
+    total, weights, cache = (units.binary(whole[f"{what}_bytes"]) for what in ("total", "weights", "kv_cache"))
+    sizes = f"{weights} of weights"
+    if model.has_cache:
+        sizes = f"{total}, {sizes} and {cache} of {model.cache_name.removeprefix('KV ')}"
+    return [f"The whole model at batch {batch:,}: {sizes}.", *sentences]
+
+
 def _padded(about: About) -> list[str]:
     if about.mesh is None or about.mesh.pp > 1:
         return []
-    found = (ranks.padding_notes(one.whole_model, one.model, one.dtype) for one in about.counted)
-    return list(dict.fromkeys(note for notes_of_one in found for note in notes_of_one))
+    every = (ranks.padding_notes(one.whole_model, one.model, one.dtype) for one in about.counted)
+    return list(dict.fromkeys(chain.from_iterable(every)))
 
 
-def _unwindowed(about: About) -> dict[str, Any] | None:
+def _unwindowed(about: About) -> str:
     """Size of the cache without windows, if it differs."""
     every, now = (about.alone.get(f"kv_cache_bytes{what}", 0) for what in ("_without_windows", ""))
+    if every == now:
+        return ""
     where = f" for {units.requests(about.counted[0].work.batch)}{' on each GPU' if about.mesh else ''}"
-    sizes = {"size": units.binary(every), "bytes": every, "now": units.binary(now), "where": where}
-    return None if every == now else sizes
+    caches = f"caches {units.binary(every)} ({every:,} bytes){where} instead of {units.binary(now)}"
+    return f"An engine that ignores the sliding windows {caches}."
 
 
 PAGES = NoteRow(
     "pages",
     2,
-    lambda about: (sizes := {fact["kv_block"] for fact in about.facts if "kv_block" in fact}) and units.between(sizes),
+    lambda about: units.between(fact["kv_block"] for fact in about.facts if "kv_block" in fact),
     "Cache pages have {} tokens; the last page of a sequence counts in full.",
 )
 STATE_NOTE = NoteRow("state", 2, lambda about: model_notes.state_notes(about.models, about.caches))
-UNWINDOWED = NoteRow(
-    "unwindowed",
-    2,
-    _unwindowed,
-    "An engine that ignores the sliding windows caches {size} ({bytes:,} bytes){where} instead of {now}.",
-)
+UNWINDOWED = NoteRow("unwindowed", 2, _unwindowed)
 SHRINKING = NoteRow(
     "shrinking",
     3,
@@ -759,18 +745,13 @@ LARGEST_MEANS = "the largest that {}, also beyond the trained context, but not b
 NOTES = (
     NoteRow("vllm", 1, _vllm),
     NoteRow("engine", 1, _engine),
-    NoteRow("request", 1, _per_request, "One request needs {size} of {state}{each}{where}.{most}"),
+    NoteRow("request", 1, _per_request),
     NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.options.dtype)),
     NoteRow("unreserved", 1, lambda about: _fits(about) and about.limit is not None and about.limit.unreserved),
     NoteRow("scales", 1, _without_scales, "int4 has no scales: AWQ stores {more} more ({awq})."),
     NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
     NoteRow("longest_request", 1, _longest_request),
-    NoteRow(
-        "batch_stage",
-        2,
-        lambda about: about.fit.get("batch_stage"),
-        "Stage {:,} limits the number of requests.",
-    ),
+    NoteRow("batch_stage", 2, lambda about: about.fit.get("batch_stage"), "Stage {:,} limits the number of requests."),
     NoteRow("projector", 2, lambda about: model_notes.projector_notes(about.models)),
     NoteRow("pool", 2, lambda about: about.limit is not None and about.limit.pool_words),
     NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.options.dtype)),
@@ -787,7 +768,7 @@ NOTES = (
     ),
     PAGES,
     NoteRow("usable", 3, lambda about: about.limit is not None and about.limit.notes),
-    NoteRow("ranks", 2, lambda about: about.mesh and ranks.notes(about.whole_models, about.facts, about.mesh)),
+    NoteRow("ranks", 2, _ranks),
     NoteRow("padded", 3, _padded),
 )
 BATCHES_NOTES = (
@@ -918,7 +899,9 @@ def _more(one: ModelMemory) -> str:
 def _cache_facts(one: ModelMemory, options: MemoryOptions, contexts: Sequence[int] | None) -> dict[str, Any]:
     model, lines = one.model, []
     whole_memory = None if one.mesh is None else _whole_memory(one, options)
-    for context in contexts or _contexts(one.work.context):
+    longest = one.work.context
+    powers = (1024 * 4**power for power in range(LARGEST.bit_length()))
+    for context in contexts or [*(context for context in powers if context < longest), longest]:
         at = one.rank_axes(context=context)
         line: dict[str, Any] = {"keys": context}
         line |= {name: side and cache_bytes(side, at, one.cached) for name, side in one.variants.items()}
@@ -933,11 +916,6 @@ def _cache_facts(one: ModelMemory, options: MemoryOptions, contexts: Sequence[in
         **_rank_facts(one, WholeCache, options),
         lines=lines,
     )
-
-
-def _contexts(longest: int) -> list[int]:
-    """1k, 4k, 16k, … and the longest."""
-    return [*(at for power in range(LARGEST.bit_length()) if (at := 1024 * 4**power) < longest), longest]
 
 
 def _one_cache(one: ModelMemory, fact: dict[str, Any]) -> Table:
@@ -1003,21 +981,21 @@ def _several_caches(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any
     return columns, tuple(sections) if by_context else (tuple(row for rows in sections for row in rows),), ()
 
 
-def _overtakes(about: About) -> dict[str, Any] | None:
-    """The context from which the cache is larger than the weights. None if the cache shrinks at times, or if ranks
+def _overtakes(about: About) -> str:
+    """The context from which the cache is larger than the weights; nothing if the cache shrinks at times, or if ranks
     shard tokens or weights."""
     one, mesh = about.counted[0], about.mesh
     model, work = one.model, one.work
     narrow = model.quantized or one.cached.name in units.CACHES
     sharded = mesh is not None and (mesh.cp > 1 or mesh.fsdp > 1)
     if not about.alone or sharded or narrow or model.ledger.period > 1 or not model_notes.attends([model]):
-        return None
+        return ""
     step = Workload(1, 1, work.batch, source=work.source)
     context = cache_overtakes(Point(model.ledger, step, one.storage, one.cached))
     if context is None or context > (model.position_limit or context):
-        return None
-    whose = " of a rank" if mesh else ""
-    return {"context": context, "batch": work.batch, "whose": whose, "stored": one.storage.name}
+        return ""
+    weights = f"the weights{' of a rank' if mesh else ''} in {one.storage.name}"
+    return f"From {context:,} tokens on at batch {work.batch:,}, the cache takes more than {weights}."
 
 
 def _variants(about: About, *, latent: bool) -> str:
@@ -1051,25 +1029,30 @@ def _mha_of_latent(model: LoadedModel) -> list[str]:
     ]
 
 
-def _cross(about: About) -> dict[str, Any] | None:
+def _cross(about: About) -> str:
     """The part of the cache that depends on the source."""
-    cross = about.alone.get("cross_kv_cache_bytes")
-    return cross and {"cross": cross, "size": units.binary(cross), "source": about.counted[0].work.source}
+    cross, source = about.alone.get("cross_kv_cache_bytes"), about.counted[0].work.source
+    if not cross:
+        return ""
+    size = f"{cross:,} bytes ({units.binary(cross)})"
+    return f"At every context, {size} are cross keys and values of a source of {source:,} tokens."
 
 
 def _of_ranks(about: About) -> list[str]:
     """Heads, layers and tokens of a rank."""
-    if (mesh := about.mesh) is None:
+    mesh = about.mesh
+    if mesh is None:
         return []
-    heads = _of_heads(about.whole_models, mesh.tp) if mesh.tp > 1 else []
-    return [*heads, *ranks.stage_notes(about.whole_models, about.facts, mesh), *ranks.axis_notes(mesh, "kv")]
+    stages = ranks.stage_notes(about.whole_models, about.counted[0].stage, mesh)
+    return [*_of_heads(about.whole_models, mesh), *stages, *ranks.axis_notes(mesh, "kv")]
 
 
-def _of_heads(whole_models: Sequence[LoadedModel], tp: int) -> list[str]:
-    from tfacct.parallel.mesh import Mesh
+def _of_heads(whole_models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     from tfacct.parallel.support import gathers_heads
 
-    sentences = ranks.head_notes(whole_models, Mesh(tp))
+    if mesh.tp == 1:
+        return []
+    sentences = ranks.head_notes(whole_models, mesh)
     gathered = [one.name for one in whole_models if gathers_heads(one)]
     if gathered and len(whole_models) > 1:
         sentences.append(f"{listed(gathered)}: whole on every rank, because a norm spans all heads.")
@@ -1092,12 +1075,7 @@ CACHE_NOTES = (
     NoteRow("variants", 3, lambda about: _variants(about, latent=False)),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.options.cached.name)),
     STATE_NOTE,
-    NoteRow(
-        "cross",
-        2,
-        _cross,
-        "At every context, {cross:,} bytes ({size}) are cross keys and values of a source of {source:,} tokens.",
-    ),
+    NoteRow("cross", 2, _cross),
     NoteRow("windows", 2, lambda about: about.alone and model_notes.window_notes(about.whole_models, cached=True)),
     UNWINDOWED,
     SHRINKING,
@@ -1264,12 +1242,13 @@ def _unsupported(about: Fitting) -> str:
     return f"{listed(names, 4)} ({reasons.pop() if len(reasons) == 1 else 'reasons: --json'})" if names else ""
 
 
-def _cuts(about: Fitting) -> dict[str, Any] | None:
+def _cuts(about: Fitting) -> str:
     """Device counts that would cut quantization blocks."""
     if not any(one.reason == "cuts blocks" for one in about.devices):
-        return None
+        return ""
     experts = f"; {option('ep')} leaves experts whole" if about.model.ledger.experts else ""
-    return {"most": about.devices[0].most, "stored": about.stored, "experts": experts}
+    cuts = f"sharding over more than {about.devices[0].most:,} devices cuts quantization blocks of {about.stored}"
+    return f"Cuts blocks: {cuts}{experts}."
 
 
 def _as_many(about: Fitting) -> str | None:
@@ -1297,12 +1276,7 @@ FIT_NOTES = (
         "No link: the model needs several devices ({}), and no link between that many is known.",
     ),
     NoteRow("unsupported", 1, _unsupported, "Not supported by the engine: {}."),
-    NoteRow(
-        "cuts",
-        1,
-        _cuts,
-        "Cuts blocks: sharding over more than {most:,} devices cuts quantization blocks of {stored}{experts}.",
-    ),
+    NoteRow("cuts", 1, _cuts),
     NoteRow(
         "whole",
         1,

@@ -98,32 +98,13 @@ class Run:
 NOTES = (
     NoteRow("implausible", 1, lambda run: run.point.train and _implausible(run)),
     NoteRow("expected", 1, lambda run: run.point.train and run.step_time is not None and _expected(run)),
-    NoteRow(
-        "memory",
-        1,
-        lambda run: run.point.train and _too_large(run),
-        "Full training under FSDP needs at least {least} per device, more than the usable {usable}; adapters or offload"
-        " need less.",
-    ),
-    NoteRow(
-        "context",
-        1,
-        lambda run: (
-            run.longest and not run.impossible_context and {"context": run.point.work.context, "ctx": option("ctx")}
-        ),
-        "Counted at the model's longest context, {context:,}. Give your run's context with {ctx}.",
-    ),
+    NoteRow("memory", 1, lambda run: run.point.train and _too_large(run)),
+    NoteRow("context", 1, lambda run: run.longest and not run.impossible_context and _longest(run), "Counted at {}"),
     NoteRow(
         "source",
         2,
         lambda run: run.point.work.source,
         "Tokens: the decoder's; each sequence also has {:,} source tokens.",
-    ),
-    NoteRow(
-        "convention",
-        2,
-        lambda _: True,
-        "The answer counts full attention, as `tfacct flops` does, and no recomputation.",
     ),
     NoteRow("not_counted", 2, lambda run: run.missing, "A row is missing: {}."),
 )
@@ -166,18 +147,10 @@ def mfu(
         Column("flops_per_second", "FLOP/s per device", "flops"),
         Column("mfu", "MFU", "share"),
     )
-    step, several = "training" if train else "forward passes", count > 1
-    batch = "" if step_time is None else f", batch {work.batch:,}{' on all devices' * several}"
-    used, most = (units.three(flops / 1e12) for flops in (run.per_token["full"] * run.each, peak))
-    rate = f"{used} of {most} TFLOP/s{' on each device' * several}"
-    answer, warning = f"{units.percent(run.mfu)} MFU (full attention): {rate}.", above_peak(run.mfu)
-    if run.impossible_context:
-        answer = (
-            f"An MFU of {units.percent(run.mfu)} is impossible: it is counted at the model's longest context,"
-            f" {work.context:,}. Give your run's context with {option('ctx')}."
-        )
-    elif warning:
-        answer = warning
+    step, on_all, on_each = "training" if train else "forward passes", "", ""
+    if count > 1:
+        on_all, on_each = " on all devices", " on each device"
+    batch = "" if step_time is None else f", batch {work.batch:,}{on_all}"
     return build.report(
         MfuReport,
         [model],
@@ -185,10 +158,24 @@ def mfu(
         [facts],
         title=f"{build.label(model)}: {step} on {device.several(count)}, {units_of}, context {work.context:,}{batch}",
         convention="2·m·k·n per matrix product, no recomputation; divided by the dense peak of all devices",
-        answer=answer,
+        answer=_answer(run, on_each),
         notes=lambda _: notes(NOTES, run),
         requests=[request],
     )
+
+
+def _answer(run: Run, on_each: str) -> str:
+    """The MFU, or why it is impossible."""
+    if run.impossible_context:
+        return f"An MFU of {units.percent(run.mfu)} is impossible: it is counted at {_longest(run)}"
+    used, most = (units.three(flops / 1e12) for flops in (run.per_token["full"] * run.each, run.peak))
+    found = f"{units.percent(run.mfu)} MFU (full attention): {used} of {most} TFLOP/s{on_each}."
+    return above_peak(run.mfu) or found
+
+
+def _longest(run: Run) -> str:
+    """The context of a run without one, and how to give it."""
+    return f"the model's longest context, {run.point.work.context:,}. Give your run's context with {option('ctx')}."
 
 
 def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int) -> float:
@@ -221,11 +208,8 @@ def _implausible(run: Run) -> str | None:
     says."""
     from tfacct.timing.training_time import matmul_share
 
-    device = run.limit.device
-    full, visible = (
-        run.per_token.get(name, run.per_token["full"]) * run.each / run.peak for name in ("full", "causal")
-    )
-    if device is None or run.dtype != "bf16" or visible <= matmul_share(device) or above_peak(full):
+    device, visible = run.limit.device, run.per_token["causal"] * run.each / run.peak
+    if device is None or run.dtype != "bf16" or visible <= matmul_share(device) or above_peak(run.mfu):
         return None
     sure = f"Check that {option('batch')} is for all devices, and the time for a whole optimizer step"
     if run.step_time is None:
@@ -240,9 +224,12 @@ def _expected(run: Run) -> str | None:
     from tfacct.timing.step_estimate import step_estimate
     from tfacct.training.recipe import Recipe
 
-    (each, rest), work, mesh = divmod(run.point.work.batch, run.limit.count), run.point.work, Mesh(fsdp=run.limit.count)
-    for batch, times in ((each, 1), (1, each)) if rest == 0 else ():
-        recipe = Recipe(mesh=mesh if mesh.ranks > 1 else None, gradient_accumulation=times)
+    count, work = run.limit.count, run.point.work
+    each, rest = divmod(work.batch, count)
+    if rest:
+        return None
+    for batch, times in ((each, 1), (1, each)):
+        recipe = Recipe(mesh=Mesh(fsdp=count) if count > 1 else None, gradient_accumulation=times)
         try:
             found = step_estimate(run.model, replace(work, batch=batch), recipe, run.limit, run.dtype)
         except TfacctError:
@@ -252,10 +239,9 @@ def _expected(run: Run) -> str | None:
     else:
         return None
     took, seconds, interval = run.step_time or 0, units.seconds(found.parts.seconds), found.interval
-    share = "" if (mfu := found.mfu("full")) is None else f", {units.percent(mfu)} MFU"
-    how = "under FSDP, " if mesh.ranks > 1 else ""
+    how = "under FSDP, " if count > 1 else ""
     how += "without recomputation" + (f", {times:,} micro-batches of {batch:,}" if times > 1 else "")
-    words = f"tfacct expects ≈ {seconds}{share}, {how}"
+    words = f"tfacct expects ≈ {seconds}{found.mfu_words}, {how}"
     if interval is None:
         return f"{words}; the error is not known."
     if interval[0] <= took <= interval[1]:
@@ -265,10 +251,13 @@ def _expected(run: Run) -> str | None:
     return f"{words}; {units.seconds(took)} is {ratio}, {side} its 80% interval, {units.time_range(interval)}."
 
 
-def _too_large(run: Run) -> dict[str, str] | None:
-    """Memory of a training step in words; None if it may fit."""
+def _too_large(run: Run) -> str:
+    """Memory of a training step that cannot fit."""
     least, usable = least_of_step(run.point, run.limit.count), run.limit.usable
-    return {"least": units.binary(least), "usable": units.binary(usable)} if least > usable else None
+    if least <= usable:
+        return ""
+    needs = f"{units.binary(least)} per device, more than the usable {units.binary(usable)}"
+    return f"Full training under FSDP needs at least {needs}; adapters or offload need less."
 
 
 # A run on this machine.

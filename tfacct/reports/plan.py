@@ -17,6 +17,7 @@ from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.storage import dtypes, width
 from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading import selection
+from tfacct.loading.links import Link, LinkUsed
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, Note, NoteRow, Row, Table, notes
@@ -27,7 +28,7 @@ from tfacct.parallel.pipeline import bubble
 from tfacct.parallel.search import label, layouts_with, sizes_of
 from tfacct.parallel.support import gathers_heads, unsupported_part
 from tfacct.reports import build, comms, model_notes
-from tfacct.reports.ranks import receive_buffers, whole_experts_note
+from tfacct.reports.ranks import ROUTING, receive_buffers, whole_experts_note
 from tfacct.timing.layout_time import ORDERS, Order, Times, ranking
 from tfacct.timing.placement import Deployment
 from tfacct.timing.step_estimate import step_estimate, steps_alike
@@ -46,7 +47,6 @@ from tfacct.training.unsupported import refusal, unsupported
 
 if TYPE_CHECKING:
     from tfacct.loading.devices import Device
-    from tfacct.loading.links import Link
     from tfacct.loading.memory_limit import MemoryLimit
 
 AT_MOST = 10
@@ -86,7 +86,7 @@ class PlannedLayout(Object):
     bubble_ratio: float | None = of_layout(lambda one, of: None if (idle := _bubble(one, of)) is None else float(idle))
     seconds: float | None = of_layout(lambda _, of: of.estimate and of.estimate.seconds)
     timed_as: str | None = of_layout(lambda _, of: of.estimate and (of.estimate.stack or None))
-    links: list[build.LinkUsed] = of_layout(lambda _, of: [link.facts() for link in of.links])
+    links: list[LinkUsed] = of_layout(lambda _, of: [link.facts() for link in of.links])
     command: str = of_layout(lambda one, of: _command(one, of))
     time_command: str | None = of_layout(lambda one, of: _time_command(one, of))
 
@@ -123,8 +123,8 @@ class PlanReport(build.ModelReport):
 class Plan:
     """A search for layouts and its result.
 
-    `given`: options of the question, which the printed commands repeat. `dtype`: format of the weights. `ranked`: a
-    candidate of each layout that fits, the best first by `by`. `lines`: collectives of a layout that was given.
+    `given`: options of the question, which the printed commands repeat. `ranked`: a candidate of each layout that fits,
+    the best first by `by`. `lines`: collectives of a layout that was given.
     `estimates`: the estimator of their time, or None; `reason`: why there is none. `received`: bytes of receive buffers
     of the first layout. `roomy`: the same as `ranked` with room for what the CUDA allocator reserves, where the best of
     a law has none. `limit`: rows of the table, 0 for all.
@@ -136,7 +136,6 @@ class Plan:
     fit: MemoryLimit
     recipe: Recipe | None
     given: Mapping[str, Any]
-    dtype: str
     by: Order
     found: SearchResult
     ranked: Sequence[Candidate]
@@ -146,6 +145,11 @@ class Plan:
     received: int
     roomy: Sequence[Candidate]
     limit: int
+
+    @property
+    def dtype(self) -> str:
+        """Format of the weights."""
+        return self.model.storage(self.given["dtype"]).name if self.recipe is None else self.recipe.dtype
 
     @property
     def shown(self) -> Sequence[Candidate]:
@@ -287,24 +291,8 @@ def plan(
         lines = search.collectives(best.mesh, best.batch, best.recompute)
     options = {name: value for name, value in given.items() if name not in ("recompute", "gradient_accumulation")}
     options |= {"dtype": dtype, "kv_dtype": kv_dtype}
-    stored = model.storage(dtype).name if recipe is None else recipe.dtype
     one = Plan(
-        model,
-        work,
-        gpus,
-        fit,
-        recipe,
-        options,
-        stored,
-        by,
-        found,
-        ranked,
-        lines,
-        estimates,
-        reason,
-        received,
-        roomy,
-        limit,
+        model, work, gpus, fit, recipe, options, by, found, ranked, lines, estimates, reason, received, roomy, limit
     )
     what = f"serving in {selection.format_name(model, dtype)}, {build.workload_words([model], request)}"
     if recipe is not None:
@@ -492,8 +480,7 @@ def _takes(one: Plan, of: Candidate) -> str:
         return takes
     recipe = replace(one.recipe, mesh=of.mesh, recompute=of.recompute, gradient_accumulation=of.times)
     step = step_estimate(one.model, replace(one.work, batch=of.batch), recipe, one.fit, recipe.dtype)
-    mfu = step.mfu("full")
-    return takes if mfu is None else f"{takes}, {units.percent(mfu)} MFU"
+    return f"{takes}{step.mfu_words}"
 
 
 def _table(one: Plan) -> Table:
@@ -526,16 +513,6 @@ def _micro_batches(one: Plan, of: Candidate) -> tuple[int, int]:
     """Sequences of a micro-batch on a rank, and micro-batches of a training step."""
     stages = 1 if of.mesh.pp == 1 or one.recipe is None else of.mesh.microbatches or of.batch
     return of.batch // stages, of.times * stages
-
-
-def _more_microbatches(one: Plan, of: Candidate) -> dict[str, str] | None:
-    """A batch with eight micro-batches for each stage that waits, if less than half of the time is computing."""
-    idle, many = _bubble(one, of), 8 * (of.mesh.pp - 1)
-    if idle is None or idle < 1:
-        return None
-    times = -(-many // _micro_batches(one, of)[1])
-    shown = {"now": units.percent(idle), "then": units.percent(idle / times)}
-    return {**shown, "batch": option("batch", times * one.work.batch)}
 
 
 def _row(one: Plan, of: Candidate) -> Row:
@@ -601,6 +578,17 @@ def _some(one: Plan, which: Callable[[Candidate], bool]) -> bool:
     return any(map(which, one.shown[:AT_MOST]))
 
 
+def _few_microbatches(one: Plan) -> str:
+    """A batch with eight micro-batches for each stage that waits, if less than half of the time is computing."""
+    of = one.shown[0]
+    idle = _bubble(one, of)
+    if idle is None or idle < 1:
+        return ""
+    times = rounded_up(8 * (of.mesh.pp - 1), _micro_batches(one, of)[1])
+    now = f"The pipeline bubble is {units.percent(idle)} of the computing time, because there are few micro-batches"
+    return f"{now}; with {option('batch', times * one.work.batch)}, it is {units.percent(idle / times)}."
+
+
 def _received(one: Plan) -> str | None:
     """The receive buffers of a pipeline stage, if they are a large part of the first layout's memory."""
     of = one.shown[0]
@@ -615,65 +603,56 @@ def _whole_experts(one: Plan) -> str | None:
     return next((f"{label(of.mesh)}: {note}" for of, note in found if note), None)
 
 
+def _tight(one: Plan) -> str | None:
+    """What may run out of memory: rows with a sign, or the layout that was given."""
+    if one.some_tight:
+        return TIGHT
+    return "It" if one.lines is not None and one.is_tight(one.shown[0]) else None
+
+
+def _sends_again(one: Plan) -> bool:
+    """True if recomputation may send again what is not counted."""
+    recipe = one.recipe
+    if recipe is None:
+        return False
+    return _some(one, lambda of: replace(recipe, recompute=of.recompute, mesh=of.mesh).has_uncounted_sends)
+
+
+def _other_tp_plan(one: Plan) -> str:
+    """What Megatron-LM's plan would change."""
+    if one.lines is not None or one.recipe is None or one.recipe.lora is not None:
+        return ""
+    if not _some(one, lambda of: of.mesh.tp > 1 and of.mesh.plan == "torch"):
+        return ""
+    other = f"With {option('tp_plan', 'megatron')}, layouts with sp need less memory for activations"
+    return f"tp follows torch's tensor-parallel plan. {other}, layouts without sp send less."
+
+
+def _skipped(one: Plan) -> str:
+    """How many layouts were skipped, and why."""
+    many, why = len(one.found.skipped), one.found.main_reason
+    if many > 1:
+        return f"{many:,} layouts were skipped, mostly because {why}."
+    return f"1 layout was skipped because {why}." if many else ""
+
+
 NOTES: tuple[NoteRow, ...] = (
     NoteRow("command", 1, lambda one: f"{_of_first(one, 'memory')}: {_command(one, one.shown[0])}"),
-    NoteRow(
-        "few_microbatches",
-        1,
-        lambda one: one.recipe is not None and _more_microbatches(one, one.shown[0]),
-        "The pipeline bubble is {now} of the computing time, because there are few micro-batches; with {batch}, it is"
-        " {then}.",
-    ),
+    NoteRow("few_microbatches", 1, _few_microbatches),
     NoteRow(
         "gathered",
         1,
         lambda one: one.recipe is None and gathers_heads(one.model) and _some(one, lambda of: of.mesh.tp > 1),
         "The cache is sharded by heads, as in vLLM. Bytes sent are of transformers' plan, which gathers heads.",
     ),
-    NoteRow(
-        "allocator",
-        1,
-        lambda one: TIGHT if one.some_tight else one.lines is not None and one.is_tight(one.shown[0]) and "It",
-        f"{{}} may run out of memory: {model_notes.RESERVED}",
-    ),
+    NoteRow("allocator", 1, _tight, f"{{}} may run out of memory: {model_notes.RESERVED}"),
     NoteRow("whole_experts", 1, lambda one: one.recipe is not None and _whole_experts(one)),
-    NoteRow(
-        "recomputed_sends",
-        1,
-        lambda one: (
-            (recipe := one.recipe)
-            and _some(one, lambda of: replace(recipe, recompute=of.recompute, mesh=of.mesh).has_uncounted_sends)
-        ),
-        "Not included: bytes that recomputed layers send again.",
-    ),
+    NoteRow("recomputed_sends", 1, _sends_again, "Not included: bytes that recomputed layers send again."),
     NoteRow("laws", 1, _tie),
     NoteRow("error", 1, lambda one: len(one.first_by_law) < 2 and _errors(one)),
-    NoteRow(
-        "tp_plan",
-        1,
-        lambda one: (
-            one.lines is None
-            and one.recipe is not None
-            and one.recipe.lora is None
-            and _some(one, lambda of: of.mesh.tp > 1 and of.mesh.plan == "torch")
-            and {"option": option("tp_plan", "megatron")}
-        ),
-        "tp follows torch's tensor-parallel plan. With {option}, layouts with sp need less memory for activations,"
-        " layouts without sp send less.",
-    ),
+    NoteRow("tp_plan", 1, _other_tp_plan),
     NoteRow("no_time", 1, lambda one: one.reason, "No time estimate: {}."),
-    NoteRow(
-        "skipped",
-        1,
-        lambda one: (
-            (many := len(one.found.skipped))
-            and {
-                "many": "1 layout was skipped" if many == 1 else f"{many:,} layouts were skipped, mostly",
-                "why": one.found.main_reason,
-            }
-        ),
-        "{many} because {why}.",
-    ),
+    NoteRow("skipped", 1, _skipped),
     NoteRow("received", 1, _received),
     NoteRow("files", 1, lambda one: one.recipe is None and model_notes.files_notes([one.model], one.given["dtype"])),
     NoteRow("error", 2, lambda one: len(one.first_by_law) > 1 and _errors(one)),
@@ -690,8 +669,8 @@ NOTES: tuple[NoteRow, ...] = (
     NoteRow(
         "no_estimate",
         2,
-        lambda one: one.timed and len(one.ranked) > len(one.timed) and {"many": len(one.ranked) - len(one.timed)},
-        "Layouts without a time estimate ({many:,}) come last, sorted by bytes sent.",
+        lambda one: one.timed and len(one.ranked) - len(one.timed),
+        "Layouts without a time estimate ({:,}) come last, sorted by bytes sent.",
     ),
     NoteRow("time", 2, lambda one: one.timed and f"{_of_first(one, 'time')}: {_time_command(one, one.timed[0])}"),
     NoteRow(
@@ -717,10 +696,8 @@ NOTES: tuple[NoteRow, ...] = (
     NoteRow(
         "replicas",
         3,
-        lambda one: (
-            one.recipe is None and {"unit": f"one {'new token of' if one.model.has_cache else 'pass over'} each"}
-        ),
-        "The batch is split over the replicas. Bytes sent are for {unit} sequence.",
+        lambda one: one.recipe is None and ("new token of" if one.model.has_cache else "pass over"),
+        "The batch is split over the replicas. Bytes sent are for one {} each sequence.",
     ),
     NoteRow(
         "idle",
@@ -728,12 +705,7 @@ NOTES: tuple[NoteRow, ...] = (
         lambda one: (one.recipe is None or not one.timed) and _some(one, lambda of: of.mesh.pp > 1),
         "The order ignores the pipeline bubble.",
     ),
-    NoteRow(
-        "routing",
-        3,
-        lambda one: _some(one, lambda of: of.mesh.ep > 1),
-        "Routing is assumed even over the experts.",
-    ),
+    NoteRow("routing", 3, lambda one: _some(one, lambda of: of.mesh.ep > 1), ROUTING),
 )
 
 

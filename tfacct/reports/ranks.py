@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
 from tfacct.base import units
 from tfacct.base.errors import TfacctError
@@ -24,7 +24,6 @@ HEADS_GATHERED = (
     "A norm spans all heads, so queries, keys and values are gathered: attention and the KV cache are whole on"
     " each rank, as in the plan that transformers publishes."
 )
-SHARES = "Each rank has a shard of heads, MLP width and vocabulary"
 
 
 Given = ParamSpec("Given")
@@ -68,14 +67,13 @@ def fitting_models(budget: MemoryLimit, mesh: Mesh | None, fits: Sequence[bool])
     return f"{sum(fits):,} of {len(fits):,} models fit {fitting_words(budget, mesh)} at this context."
 
 
-def shard_notes(whole_models: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
+def shard_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     """Notes on the shards of these models on one rank."""
-    if not whole_models or mesh is None or mesh.tp == 1:
+    if not models or mesh.tp == 1:
         return []
-    from tfacct.parallel.mesh import Mesh
-
-    shares = SHARES if mesh.ep == 1 else f"Outside the experts, {SHARES[0].lower()}{SHARES[1:]}"
-    return [f"{shares}{_replicated(mesh)}.", *uneven_notes(whole_models, Mesh(mesh.tp))]
+    outside = "Each rank has" if mesh.ep == 1 else "Outside the experts, each rank has"
+    shares = f"{outside} a shard of heads, MLP width and vocabulary{_replicated(mesh)}."
+    return [shares, *uneven_notes(models, mesh)]
 
 
 def _replicated(mesh: Mesh) -> str:
@@ -101,15 +99,16 @@ def rank_facts(mesh: Mesh, stage: int, whole: Mapping[str, Any]) -> dict[str, An
 
 def expert_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     """Notes on expert parallelism."""
-    tp, ep = mesh.tp, mesh.ep
+    tp, ep, each = mesh.tp, mesh.ep, mesh.expert_shards
     if ep == 1:
         return []
-    experts = f"1/{ep:,} of the experts"
-    if len(models) == 1:
-        experts = expert_shares(models[0], ep)
-    each = mesh.expert_shards
+    experts = expert_shares(models[0], ep) if len(models) == 1 else f"1/{ep:,} of the experts"
     sharded = "unsharded" if each == 1 else f"each sharded over {each:,} ranks"
-    return [f"Each rank has {experts}, {sharded}{'' if tp > 1 else _replicated(mesh)}. {_batches(tp, ep)}"]
+    replicated = "" if tp > 1 else _replicated(mesh)
+    batch = "All ranks share one batch."
+    if ep != tp:
+        batch = "Each rank has its own batch." if tp == 1 else f"Each group of {tp:,} ranks has its own batch."
+    return [f"Each rank has {experts}, {sharded}{replicated}. {batch}"]
 
 
 def expert_shares(model: LoadedModel, ep: int) -> str:
@@ -135,12 +134,6 @@ def whole_experts_note(model: LoadedModel, mesh: Mesh) -> str | None:
     return f"FSDP shards by whole experts: it pads {min(counts):,} to {ranks:,}. Each rank stores one and gathers all."
 
 
-def _batches(tp: int, ep: int) -> str:
-    if ep == tp:
-        return "All ranks share one batch."
-    return "Each rank has its own batch." if tp == 1 else f"Each group of {tp:,} ranks has its own batch."
-
-
 def own_batch(mesh: Mesh | None) -> str:
     """` on each rank`, or ` in each group of 2 ranks`, if these have their own batch; empty if all ranks share one."""
     if mesh is None or (mesh.ep <= mesh.tp and mesh.fsdp == 1):
@@ -149,33 +142,17 @@ def own_batch(mesh: Mesh | None) -> str:
     return " on each rank" if group == 1 else f" in each group of {group:,} ranks"
 
 
-def notes(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh) -> list[str]:
-    """Notes on what one rank stores, and the size of the whole model."""
-    sentences = [*shard_notes(models, mesh), *stage_notes(models, facts, mesh), *expert_notes(models, mesh)]
-    sentences += axis_notes(mesh, "memory")
-    if len(facts) > 1:
-        return sentences
-    whole, batch = facts[0]["whole"], facts[0]["workload"]["batch"]
-    total, weights, cache = (units.binary(whole[f"{what}_bytes"]) for what in ("total", "weights", "kv_cache"))
-    one = models[0]
-    sizes = (
-        f"{total}, {weights} of weights and {cache} of {one.cache_name.removeprefix('KV ')}"
-        if one.has_cache
-        else f"{weights} of weights"
-    )
-    return [f"The whole model at batch {batch:,}: {sizes}.", *sentences]
+def notes(models: Sequence[LoadedModel], stage: int, mesh: Mesh, report: Literal["flops", "memory"]) -> list[str]:
+    """Notes on what one rank computes or stores. `stage`: the one in the report, of one model."""
+    stages = stage_notes(models, stage, mesh, "computes" if report == "flops" else "holds")
+    return [*shard_notes(models, mesh), *stages, *expert_notes(models, mesh), *axis_notes(mesh, report)]
 
 
-def work_notes(models: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[str]:
-    """Notes on what one rank computes. `stage`: the one in the report, of one model."""
-    stages = stage_notes(models, [{"stage": stage}], mesh, "computes")
-    return [*shard_notes(models, mesh), *stages, *expert_notes(models, mesh), *axis_notes(mesh, "flops")]
-
-
-SP = "--sp changes nothing here: it shards the residual stream between matmuls."
+ROUTING = "Routing is assumed even over the experts."
 EP_CACHE = "ep shards experts, which cache nothing."
+SP = "--sp changes nothing here: it shards the residual stream between matmuls."
 AXIS_NOTES = (
-    ("ep", ("flops",), "Routing is assumed even over the experts."),
+    ("ep", ("flops",), ROUTING),
     ("ep", ("kv",), EP_CACHE),
     ("cp", ("flops",), "Each cp rank has the queries of 1/{:,} of each sequence, and all keys."),
     ("cp", ("memory", "kv"), "Each cp rank caches 1/{:,} of each sequence; one rank also caches the next token."),
@@ -192,16 +169,11 @@ def axis_notes(mesh: Mesh, report: str) -> list[str]:
     return [text.format(sizes[axis]) for axis, reports, text in AXIS_NOTES if report in reports and sizes[axis] > 1]
 
 
-def stage_notes(
-    models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh | None, does: str = "holds"
-) -> list[str]:
+def stage_notes(models: Sequence[LoadedModel], stage: int, mesh: Mesh, does: str = "holds") -> list[str]:
     """The note on stages, and the one in the report, of one model."""
-    if mesh is None or mesh.pp == 1 or len(models) != 1:
+    if mesh.pp == 1 or len(models) != 1:
         return []
-    from tfacct.parallel.mesh import Mesh
-
-    stages = stage_sizes(models[0].ledger, Mesh(pp=mesh.pp))
-    return [f"{stages} Shown: stage {facts[0]['stage']:,}, which {does} the most."]
+    return [f"{stage_sizes(models[0].ledger, mesh)} Shown: stage {stage:,}, which {does} the most."]
 
 
 PEAK_NOTES = {

@@ -19,6 +19,7 @@ from tfacct.ledger.storage import DEFAULT_DTYPE
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading import devices, selection
 from tfacct.loading.calibration import Calibration
+from tfacct.loading.links import LinkUsed
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import AnswerT
@@ -186,8 +187,8 @@ class TimeTrainReport(build.ModelReport):
     pp_chunks: int = of_training(lambda one: one.trained.mesh.chunks)
     cp: int = of_training(lambda one: one.trained.mesh.cp)
     ep: int = of_training(lambda one: one.trained.mesh.ep)
-    link: build.LinkUsed | None = of_training(lambda one: one.link and one.link.facts())
-    link_tp: build.LinkUsed | None = of_training(lambda one: one.link_tp and one.link_tp.facts())
+    link: LinkUsed | None = of_training(lambda one: one.link and one.link.facts())
+    link_tp: LinkUsed | None = of_training(lambda one: one.link_tp and one.link_tp.facts())
     estimate: bool = of_training(lambda _: True)
     fits: bool | None = of_training(lambda one: one.memory.fits)
     least_bytes: int = of_training(lambda one: one.memory.least)

@@ -220,6 +220,11 @@ class Step:
         """How the model is trained."""
         return self.memory.recipe
 
+    @property
+    def mesh(self) -> Mesh:
+        """The parallel layout; with one rank if there is none."""
+        return self.recipe.mesh or Mesh()
+
     @cached_property
     def saved(self) -> list[TrainLine]:
         """Tensors saved for the backward pass."""
@@ -336,17 +341,21 @@ def _check_on_devices(
     model, found = models[0], unsupported_layout(models[0], recipe)
     if found is None or not supports(model, replace(recipe, mesh=None)):
         return
-    tried = {f"{option('on', limit.each)} (it needs {{}} on one device)": replace(recipe, mesh=None)}
+    tried = [(option("on", limit.each), "on one device", replace(recipe, mesh=None))]
     if recipe.weights_dtype == NF4:
-        tried[f"{option('lora', recipe.lora)} (it needs {{}} on each)"] = replace(recipe, weights_dtype=None)
+        tried.append((option("lora", recipe.lora), "on each", replace(recipe, weights_dtype=None)))
     if recipe.optimizer != ADAMW:
-        tried[f"{option('optimizer', ADAMW)} (it needs {{}} on each)"] = replace(recipe, optimizer=ADAMW)
-    work = selection.workload(model, request)
-    counted = [(words, training_memory(model, work, other)) for words, other in tried.items() if supports(model, other)]
-    fitting = [one for one in counted if one[1].peak.total <= limit.usable]
-    needs = " or ".join(words.format(_peak(memory)) for words, memory in fitting or counted)
+        tried.append((option("optimizer", ADAMW), "on each", replace(recipe, optimizer=ADAMW)))
+    work, fitting, others = selection.workload(model, request), list[str](), list[str]()
+    for typed, on, other in tried:
+        if supports(model, other):
+            memory = training_memory(model, work, other)
+            needs = f"{typed} (it needs {_peak(memory)} {on})"
+            (fitting if memory.peak.total <= limit.usable else others).append(needs)
     where = f"{units.binary(limit.usable)} at context {work.context:,}"
-    hint = f"{needs} fits in {where}" if fitting else f"{needs} is supported, but does not fit in {where}"
+    hint = f"{' or '.join(others)} is supported, but does not fit in {where}"
+    if fitting:
+        hint = f"{' or '.join(fitting)} fits in {where}"
     raise UsageError(f"{model.name}: {found.reason}", hint)
 
 
@@ -598,9 +607,10 @@ def _sizes(named: Mapping[str, int], largest: int) -> str:
 def _typed(change: Mapping[str, Any]) -> str:
     """A change as it is typed: `--qlora --recompute full`."""
     fields = dict(change["set"])
-    qlora = fields.get("weights_dtype") == NF4 and fields.pop("weights_dtype") and fields.pop("lora")
-    first = [option("qlora", True)] if qlora else []
-    return " ".join([*first, *(option(name, value) for name, value in fields.items())])
+    if fields.get("weights_dtype") == NF4:
+        others = {name: value for name, value in fields.items() if name not in ("weights_dtype", "lora")}
+        fields = {"qlora": True, **others}
+    return " ".join(option(name, value) for name, value in fields.items())
 
 
 def _change_that_fits(step: Step) -> str | None:
@@ -613,9 +623,9 @@ def _change_that_fits(step: Step) -> str | None:
     lowest = min(fitting or found, key=lambda change: int(change["peak_bytes"]))
     if not fitting:
         return f"None of these changes is enough; {_typed(lowest)} has the lowest peak, {_changed_peak(lowest)}."
-    roomy = (change for change in fitting if not step.limit.is_tight(change["peak_bytes"]))
-    if (cheapest := next(roomy, None)) is not None:
-        return f"Try {_typed(cheapest)} ({_changed_peak(cheapest)})."
+    for cheapest in fitting:
+        if not step.limit.is_tight(cheapest["peak_bytes"]):
+            return f"Try {_typed(cheapest)} ({_changed_peak(cheapest)})."
     return f"Try {_typed(lowest)} ({_changed_peak(lowest)}), which may still run out of memory."
 
 
@@ -642,21 +652,22 @@ def _without_recompute(step: Step) -> str | None:
     return f"{option('recompute', recompute)} saves nothing here{why}."
 
 
-def _lever(step: Step) -> str | None:
+def _lever(step: Step) -> str:
     """The change that lowers the peak most, with its saved activations; and what fp32 master weights would add."""
     if step.fits is not None and not step.fits["fits"]:
-        return None
-    words = []
-    if (found := step.lever) is not None:
+        return ""
+    sentences = []
+    found, higher = step.lever, _with_master_weights(step)
+    if found is not None:
         changed, unit = replace(step, memory=found["memory"]), units.binary_unit(step.saved_bytes)
         saved, less = (units.in_binary_unit(each.saved_bytes, unit) for each in (step, changed))
         activations = "" if saved == less else f" (saved activations {saved} → {less} {unit})"
         price = f" for {found['costs']}{_not_again(step, found)}" if found["costs"] else ""
-        words = [f"{_typed(found)} lowers the peak to {_peak(changed.memory)}{activations}{price}"]
-    if (higher := _with_master_weights(step)) is not None:
-        alone = " alone" if words else ""
-        words.append(f"{option('master_weights', FP32)}{alone} raises the peak to {higher}")
-    return f"{'. '.join(words)}." if words else None
+        sentences.append(f"{_typed(found)} lowers the peak to {_peak(changed.memory)}{activations}{price}.")
+    if higher is not None:
+        alone = "" if found is None else " alone"
+        sentences.append(f"{option('master_weights', FP32)}{alone} raises the peak to {higher}.")
+    return " ".join(sentences)
 
 
 def _not_again(step: Step, change: Mapping[str, Any]) -> str:
@@ -700,9 +711,8 @@ def _time(step: Step) -> str | None:
     interval = f" (80% interval {units.time_range(found.interval)})" if found.interval else ""
     error = "" if found.interval else "; the error is not known"
     error += "; the adapters' own matmuls are not included" if recipe.lora else ""
-    mfu = found.mfu("full")
-    each = f"{found.rate:,.0f} tokens/s per GPU{'' if mfu is None else f', {units.percent(mfu)} MFU'}"
-    return f"≈ {units.seconds(found.parts.seconds)} a step{interval}: {each}{error}."
+    rate = f"{found.rate:,.0f} tokens/s per GPU{found.mfu_words}"
+    return f"≈ {units.seconds(found.parts.seconds)} a step{interval}: {rate}{error}."
 
 
 def _lora_saves_more(step: Step) -> str | None:
@@ -756,9 +766,10 @@ def _saved(step: Step) -> str:
     return f"Saved for backward: {units.binary(step.saved_bytes)} ({sizes}).{_scores(step)}"
 
 
-def _adapters(step: Step) -> dict[str, Any]:
+def _adapters(step: Step) -> str:
     lora = values_of(Lora, step.memory)
-    return {**lora, "size": units.binary(lora["bytes"])}
+    size = f"{lora['params']:,} parameters, {units.binary(lora['bytes'])}"
+    return f"Adapters: rank {lora['rank']} in {lora['dtype']}, {size}. Other weights are frozen."
 
 
 def _adapted(step: Step) -> str:
@@ -783,13 +794,16 @@ def _prepared(step: Step) -> str:
     return f"Not included: peft's prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more}){also}."
 
 
-def sent(step: Step, mesh: Mesh) -> str:
-    """What a rank sends, also under Megatron-LM's plan if it sends less."""
+def _sent(step: Step) -> str:
+    """What a rank sends, also under Megatron-LM's plan if it sends less; nothing on one device."""
+    if step.recipe.mesh is None:
+        return ""
     from tfacct.training.layouts import sent_bytes
 
+    mesh, over = step.mesh, step.sent_over
     whose = "The busiest rank sends" if mesh.pp > 1 else "Each rank sends"
     again = "; bytes that recomputed layers send again are not included" if step.recipe.has_uncounted_sends else ""
-    size, other, over = sum(step.sent_over.values()), "", step.sent_over
+    size, other = sum(over.values()), ""
     if mesh.tp > 1 and not mesh.sp and step.recipe.lora is None:
         plan = replace(step.recipe, mesh=replace(mesh, plan="megatron"))
         less = sent_bytes(step.memory.model, step.memory.work, plan)
@@ -801,38 +815,35 @@ def sent(step: Step, mesh: Mesh) -> str:
 def buckets(step: Step) -> str | None:
     """DistributedDataParallel's gradient buckets, if they are a large part of the peak; under ZeRO, that none are
     counted."""
-    mesh = step.recipe.mesh
-    if mesh is None or mesh.dp == 1:
+    mesh, counted = step.mesh, int(step.memory.step.buckets)
+    if mesh.dp > 1 and mesh.zero:
+        ddp, size = step.with_recipe(mesh=replace(mesh, zero=0)), ""
+        if ddp is not None:
+            size = f" ({units.binary(int(ddp.step.buckets))} under torch's DDP, less under DeepSpeed)"
+        return f"Gradient buckets are not counted{size}."
+    if mesh.dp == 1 or counted < LEAST_GAIN * int(step.memory.peak.total):
         return None
-    if not mesh.zero:
-        counted, peak = int(step.memory.step.buckets), step.memory.peak
-        if counted < LEAST_GAIN * int(peak.total):
-            return None
-        of_ddp = f"{units.binary(counted)} of DDP's gradient buckets"
-        return (
-            f"The peak includes {of_ddp}. With {option('zero', 1)}, none are counted, although torch's ZeRO has them."
-        )
-    ddp = step.with_recipe(mesh=replace(mesh, zero=0))
-    size = "" if ddp is None else f" ({units.binary(int(ddp.step.buckets))} under torch's DDP, less under DeepSpeed)"
-    return f"Gradient buckets are not counted{size}."
+    zero = f"With {option('zero', 1)}, none are counted, although torch's ZeRO has them"
+    return f"The peak includes {units.binary(counted)} of DDP's gradient buckets. {zero}."
 
 
-def _experts(step: Step, mesh: Mesh) -> str:
-    even = (
-        "routing is assumed even"
-        if mesh.imbalance == 1
-        else f"the fullest one receives {float(mesh.imbalance):g} × the mean number of tokens"
-    )
-    return f"A rank has {ranks.expert_shares(step.memory.model, mesh.ep)}; {even}."
+def _experts(step: Step) -> str:
+    mesh, routing = step.mesh, "routing is assumed even"
+    if mesh.ep == 1:
+        return ""
+    if mesh.imbalance != 1:
+        routing = f"the fullest one receives {float(mesh.imbalance):g} × the mean number of tokens"
+    return f"A rank has {ranks.expert_shares(step.memory.model, mesh.ep)}; {routing}."
 
 
 def _largest(step: Step) -> str | None:
     """The largest batch, also with the change that lowers the peak most, and the longest context."""
-    one, limit, mesh = step.memory, step.limit, step.recipe.mesh or Mesh()
+    one, limit, mesh = step.memory, step.limit, step.mesh
     if step.fits is None or limit is None:
         return None
-    replicas = mesh.batch_shards
-    each = "" if replicas == 1 else " on each rank" if replicas == mesh.ranks else " on each data-parallel group"
+    each = ""
+    if mesh.batch_shards > 1:
+        each = " on each rank" if mesh.batch_shards == mesh.ranks else " on each data-parallel group"
     each += f" in {mesh.microbatches:,} micro-batches" if mesh.pp > 1 and mesh.microbatches else ""
     asked: list[tuple[str, Any, Recipe]] = [(f"largest batch{each}: ", largest_batch, one.recipe)]
     if not step.does_not_fit and step.lever is not None:
@@ -853,9 +864,11 @@ def _largest(step: Step) -> str | None:
     return f"Without any change, {words}." if step.does_not_fit else f"{words[0].upper()}{words[1:]}."
 
 
-def _stage(step: Step, mesh: Mesh) -> str:
-    stage, count = step.memory.step.stage, micro_batches(step.work, step.recipe)[1]
-    assert stage is not None
+def _stage(step: Step) -> str:
+    stage, mesh = step.memory.step.stage, step.mesh
+    if stage is None:
+        return ""
+    count = micro_batches(step.work, step.recipe)[1]
     idle = bubble(mesh, count)
     waits = "" if idle is None else f", bubble {units.percent(idle)} of the computing time"
     every, many = (units.number_of(number, "micro-batch") for number in (count, stage.in_flight))
@@ -865,7 +878,7 @@ def _stage(step: Step, mesh: Mesh) -> str:
     return f"Pipeline: {mesh.schedule}, {every}{waits}; {highest}."
 
 
-def _received(step: Step, _: Mesh) -> str | None:
+def _received(step: Step) -> str | None:
     """The receive buffers of a pipeline stage, if they are a large part of the peak."""
     stage, peak = step.memory.step.stage, step.memory.peak
     if step.does_not_fit or stage is None or stage.buffers < LEAST_GAIN * int(peak.total):
@@ -874,26 +887,15 @@ def _received(step: Step, _: Mesh) -> str | None:
     return f"temp. includes {ranks.receive_buffers(int(stage.buffers), count)}."
 
 
-def _embedding_rows(step: Step, _: Mesh) -> str | None:
-    """The part of the gradients that tensor parallelism does not shard."""
-    rows = int(step.memory.step.other_rows)
-    of = f"{units.binary(rows)} for embedding rows of other ranks"
-    return f"Gradients include {of}: under torch's plan, each rank computes the gradient of all rows." if rows else None
+def _images(step: Step) -> str:
+    """Bytes of the images that a step reads."""
+    images = int(step.memory.step.weights - step.memory.step.parameters)
+    return units.binary(images) if images and reads_images(step.memory.model) else ""
 
 
 def _close(step: Step) -> bool:
     """True if the step fits, but not with what the allocator reserves."""
     return step.limit is not None and step.limit.is_tight(int(step.memory.peak.total))
-
-
-def _on_mesh(show: Callable[[Step, Mesh], Any] = lambda *_: True, **least: int) -> Callable[[Step], Any]:
-    """`show`, for steps on a mesh with more ranks along each axis than `least`."""
-
-    def of(step: Step) -> Any:
-        mesh = step.recipe.mesh
-        return mesh and all(getattr(mesh, axis) > size for axis, size in least.items()) and show(step, mesh)
-
-    return of
 
 
 def _accuracy(step: Step) -> str:
@@ -905,18 +907,13 @@ NOTES = (
     NoteRow("allocator", 1, _close, f"It may run out of memory: {RESERVED}"),
     NoteRow("change_that_fits", 1, _change_that_fits),
     NoteRow("allocator", 1, _some_tightly, TIGHTLY),
-    NoteRow("whole_experts", 1, _on_mesh(lambda step, mesh: ranks.whole_experts_note(step.memory.model, mesh), fsdp=1)),
+    NoteRow("whole_experts", 1, lambda step: ranks.whole_experts_note(step.memory.model, step.mesh)),
     NoteRow("buckets", 1, buckets),
     NoteRow("time", 1, _time),
-    NoteRow(
-        "adapters",
-        1,
-        lambda step: step.recipe.lora and _adapters(step),
-        "Adapters: rank {rank} in {dtype}, {params:,} parameters, {size}. Other weights are frozen.",
-    ),
-    NoteRow("sent", 1, _on_mesh(sent, ep=1)),
+    NoteRow("adapters", 1, lambda step: step.recipe.lora and _adapters(step)),
+    NoteRow("sent", 1, lambda step: step.mesh.ep > 1 and _sent(step)),
     NoteRow("largest", 1, lambda step: not _close(step) and _largest(step)),
-    NoteRow("received", 1, _on_mesh(_received, pp=1)),
+    NoteRow("received", 1, _received),
     NoteRow("without_recompute", 1, _without_recompute),
     NoteRow("lever", 1, _lever),
     NoteRow("unreserved", 1, lambda step: step.limit is not None and not step.does_not_fit and step.limit.unreserved),
@@ -937,22 +934,24 @@ NOTES = (
         2,
         lambda step: step.recipe.lora is None and _precision(step),
     ),
-    NoteRow("sent", 2, _on_mesh(lambda step, mesh: mesh.ep == 1 and not step.does_not_fit and sent(step, mesh))),
-    NoteRow("embedding_rows", 2, _on_mesh(_embedding_rows, tp=1)),
-    NoteRow("stage", 2, _on_mesh(_stage, pp=1)),
-    NoteRow("experts", 2, _on_mesh(_experts, ep=1)),
-    NoteRow("cp_buffers", 2, _on_mesh(sequence_shards=1), "Not included: buffers for keys and values of other ranks."),
-    NoteRow("saved", 2, _saved),
+    NoteRow("sent", 2, lambda step: step.mesh.ep == 1 and not step.does_not_fit and _sent(step)),
     NoteRow(
-        "images",
+        "embedding_rows",
         2,
-        lambda step: (
-            reads_images(step.memory.model)
-            and (images := int(step.memory.step.weights - step.memory.step.parameters))
-            and units.binary(images)
-        ),
-        "weights includes {} of input images.",
+        lambda step: step.memory.step.other_rows and units.binary(int(step.memory.step.other_rows)),
+        "Gradients include {} for embedding rows of other ranks: under torch's plan, each rank computes the gradient of"
+        " all rows.",
     ),
+    NoteRow("stage", 2, _stage),
+    NoteRow("experts", 2, _experts),
+    NoteRow(
+        "cp_buffers",
+        2,
+        lambda step: step.mesh.sequence_shards > 1,
+        "Not included: buffers for keys and values of other ranks.",
+    ),
+    NoteRow("saved", 2, _saved),
+    NoteRow("images", 2, _images, "weights includes {} of input images."),
     NoteRow(
         "paged",
         2,
@@ -992,8 +991,8 @@ NOTES = (
         lambda step: bool(step.recipe.lora and step.memory.model.architecture.classes),
         "The classification head is frozen, as in peft without a task type.",
     ),
-    NoteRow("gathered", 3, _on_mesh(fsdp=1), "Temporary memory includes gathered parameters."),
-    NoteRow("tensor_parallel", 3, _on_mesh(lambda step, mesh: ranks.uneven_notes([step.memory.model], mesh), tp=1)),
+    NoteRow("gathered", 3, lambda step: step.mesh.fsdp > 1, "Temporary memory includes gathered parameters."),
+    NoteRow("tensor_parallel", 3, lambda step: ranks.uneven_notes([step.memory.model], step.mesh)),
     NoteRow("second_step", 3, lambda _: True, "Counted for the second step, when the optimizer state exists."),
     NoteRow("not_included", 3, lambda _: True, NOT_INCLUDED),
 )

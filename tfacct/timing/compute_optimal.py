@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import log, sqrt
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from tfacct.accounts.metrics import Point
 from tfacct.base import units
@@ -69,6 +69,27 @@ CONTEXT = 4096
 """Tokens of a training sequence where none is named, as most models are pretrained; fewer where a model has fewer."""
 
 
+class Spent(TypedDict):
+    """Days, device-hours and cost of FLOPs; null without devices or a price."""
+
+    days: float | None
+    device_hours: float | None
+    cost: float | None
+
+
+class Trained(TypedDict):
+    """Parameters and tokens at a number of tokens per parameter. `basis`: the fit; null for a given ratio. `nearest`:
+    the model of the family with the nearest size, and its tokens, if FLOPs are given."""
+
+    tokens_per_parameter: float
+    basis: NotRequired[str | None]
+    flops: float
+    parameters: int
+    tokens: int
+    nearest: NotRequired[str | None]
+    nearest_tokens: NotRequired[int | None]
+
+
 @record
 class Trainer:
     """Devices that train at a stated utilization, with matmuls in `dtype`. `peak`: FLOP/s of one device."""
@@ -91,7 +112,7 @@ class Trainer:
         """FLOPs of all devices."""
         return 86_400 * self.limit.count * self.peak * self.mfu
 
-    def spending(self, flops: float) -> dict[str, float | None]:
+    def spending(self, flops: float) -> Spent:
         """Days, device-hours and cost of so many FLOPs."""
         days = flops / self.flops_of_a_day
         hours = 24 * self.limit.count * days
@@ -131,7 +152,7 @@ def nearest(family: Sequence[LoadedModel], params: float) -> LoadedModel:
     return min(family, key=lambda one: abs(log(sum(one.ledger.active_parameters().values()) / params)))
 
 
-def bought(flops: float, ratio: float, fit: str, family: Sequence[LoadedModel], ctx: int | None) -> dict[str, Any]:
+def bought(flops: float, ratio: float, fit: str, family: Sequence[LoadedModel], ctx: int | None) -> Trained:
     """N and D at a number of tokens per parameter, by 6·N·D; and the nearest member's tokens by its own FLOPs."""
     size = parameters(flops, ratio)
     near = nearest(family, size) if family else None
@@ -141,12 +162,12 @@ def bought(flops: float, ratio: float, fit: str, family: Sequence[LoadedModel], 
         "flops": flops,
         "parameters": round(size),
         "tokens": round(ratio * size),
-        "nearest": near and near.name,
-        "nearest_tokens": near and round(flops / flops_per_token(training_point(near, ctx))),
+        "nearest": None if near is None else near.name,
+        "nearest_tokens": None if near is None else round(flops / flops_per_token(training_point(near, ctx))),
     }
 
 
-def trained_on(ratio: float, size: int, each: Fraction) -> dict[str, Any]:
+def trained_on(ratio: float, size: int, each: Fraction) -> Trained:
     """A model trained on a number of tokens per parameter."""
     tokens = round(ratio * size)
     return {"tokens_per_parameter": ratio, "parameters": size, "tokens": tokens, "flops": round(tokens * each)}

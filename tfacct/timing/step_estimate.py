@@ -13,6 +13,7 @@ from tfacct.accounts.step_flops import How, recomputed_flops
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
+from tfacct.base.units import percent
 from tfacct.ledger.einsum import divisors
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
@@ -150,6 +151,12 @@ class StepEstimate:
         except TfacctError:
             return None
         return float(each) * self.rate / self.device.peak["bf16"]
+
+    @property
+    def mfu_words(self) -> str:
+        """The utilization by full attention after a comma: `, 41.5% MFU`; empty if there is none."""
+        mfu = self.mfu("full")
+        return "" if mfu is None else f", {percent(mfu)} MFU"
 
     @property
     def usual(self) -> float | None:
