@@ -1065,12 +1065,7 @@ def _of_heads(whole_models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
 
 CACHE_NOTES = (
     PAGES,
-    NoteRow(
-        "cache_overtakes",
-        1,
-        _overtakes,
-        "From {context:,} tokens on at batch {batch:,}, the cache takes more than the weights{whose} in {stored}.",
-    ),
+    NoteRow("cache_overtakes", 1, _overtakes),
     NoteRow("variants", 2, lambda about: _variants(about, latent=True)),
     NoteRow("variants", 3, lambda about: _variants(about, latent=False)),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.options.cached.name)),
