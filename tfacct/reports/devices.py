@@ -205,7 +205,7 @@ def _path(device: str, output: str | None, force: bool) -> Path:
 
 
 def _calibration_report(path: Path, swept: Sweep) -> Answer:
-    from tfacct.timing.calibrated import DOUBT
+    from tfacct.reports.estimates import DOUBT
 
     found = swept.found
     low, high = found.checks.ends

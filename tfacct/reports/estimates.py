@@ -221,6 +221,13 @@ def validation_facts(one: Placement, metric: Metric = "request") -> dict[str, An
     return None if error is None else values_of(Validated, error, one.device.id, runs_in(one.kind, one.dtype))
 
 
+DOUBT = (
+    "The sweep's own checks are far off: the machine was busy, or its threads waited for others. Sweep it again when it"
+    " is idle, or with one thread (OMP_NUM_THREADS=1)."
+)
+"""Note on the calibration of a busy machine."""
+
+
 def assumptions(*laws: Any) -> dict[str, float]:
     """Fitted constants by name: those of the laws given, or of serving."""
     return {field.name: getattr(law, field.name) for law in laws or (CONSTANTS,) for field in fields(law)}

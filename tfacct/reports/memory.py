@@ -1100,7 +1100,20 @@ class FittingDevice(Object):
     weights_bytes_each: int | None = of_device(lambda one, *_: one.share and one.share.weights)
     kv_cache_bytes_each: int | None = of_device(lambda one, *_: one.share and one.share.cache)
     largest_context: int | None = of_device(lambda *given: given[2])
-    reason: str | None = of_device(lambda one, *_: one.unsupported or one.reason)
+    reason: str | None = of_device(lambda one, *_: one.unsupported or _reason(one))
+
+
+def _reason(one: Needed) -> str | None:
+    """Why no number of a device holds the model; None if one does."""
+    if one.share is not None:
+        return None
+    if one.unlinked is not None:
+        linked = one.device.links.largest
+        return "no link" if linked == 1 else f"no link past {linked}"
+    if one.unsupported:
+        return "not supported"
+    most = one.asked or one.most
+    return "cuts blocks" if one.cuts else "too small" if most == 1 else f"too small at {most}"
 
 
 class FitReport(build.StoredReport):
@@ -1162,7 +1175,7 @@ def fit(
             "count": one.asked or line["count"],
             "needs": Fraction(total.total, one.memory.usable) if one.memory.usable and not engine else None,
             "each_bytes": one.share and one.share.total,
-            "reason": one.reason or "",
+            "reason": _reason(one) or "",
         }
         for line, one in zip(lines, needed, strict=True)
     ]
@@ -1173,7 +1186,7 @@ def fit(
         *(() if engine else (Column("needs", "needed ÷ usable", "ratio", drop=2, empty="–"),)),
         Column("each_bytes", "needed each", "bytes", drop=1, empty="–"),
         *((Column("largest_context", "longest request", "count", drop=1, empty="–"),) if any(longest) else ()),
-        *((Column("reason", "reason"),) if any(one.reason for one in needed) else ()),
+        *((Column("reason", "reason"),) if any(map(_reason, needed)) else ()),
     )
     rule = needed[0].memory
     facts = {
@@ -1239,7 +1252,7 @@ def _unsupported(about: Fitting) -> str:
 
 def _cuts(about: Fitting) -> str:
     """Device counts that would cut quantization blocks."""
-    if not any(one.reason == "cuts blocks" for one in about.devices):
+    if not any(one.cuts for one in about.devices):
         return ""
     experts = f"; {option('ep')} leaves experts whole" if about.model.ledger.experts else ""
     cuts = f"sharding over more than {about.devices[0].most:,} devices cuts quantization blocks of {about.stored}"

@@ -37,6 +37,7 @@ from tfacct.reports.estimates import (
     placement_facts,
     validation_facts,
 )
+from tfacct.timing.drafts_and_adapters import ServedLora
 from tfacct.timing.kernel_time import CONSTANTS
 from tfacct.timing.load import (
     Disaggregated,
@@ -205,12 +206,25 @@ def _report(
         [model],
         (columns, (rows,), ()),
         [facts],
-        title=f"{build.label(model)}: {where}, {stored}, {about.load.words}",
+        title=f"{build.label(model)}: {where}, {stored}, {_load_words(about.load)}",
         convention=CONVENTION,
         answer=answer,
         notes=lambda _: notes(note_rows, about),
         requests=[Request(ctx=about.load.context)],
     )
+
+
+def _load_words(load: Load) -> str:
+    """Requests in words, with their drafts and adapters."""
+    words, drafts = [f"prompts of {load.prompt:,}, answers of {load.new:,}"], load.drafts
+    if drafts is not None:
+        model = "" if drafts.model is None else f" from {drafts.model.name}"
+        words += [f"{units.number_of(drafts.tokens, 'draft')} per step{model}", f"acceptance {drafts.acceptance:g}"]
+    return ", ".join([*words, *([] if load.lora is None else [_lora_words(load.lora)])])
+
+
+def _lora_words(lora: ServedLora) -> str:
+    return f"{units.number_of(lora.loaded, 'LoRA adapter')} of rank {lora.targets.replace(':', ' on ')}"
 
 
 def _answer(about: Serving) -> str:
@@ -276,7 +290,7 @@ def _adapters(about: Any) -> dict[str, Any] | None:
         return None
     stored = units.binary(about.one.host.adapters.stored(about.one.host))
     each = " on each device" if about.one.count > 1 else ""
-    return {"lora": about.load.lora, "bytes": f"{stored}{each}"}
+    return {"lora": _lora_words(about.load.lora), "bytes": f"{stored}{each}"}
 
 
 def _unfit(about: Serving) -> dict[str, Any] | None:
@@ -374,7 +388,7 @@ NOTES = (
         "adapters",
         1,
         _adapters,
-        "{lora.words} in bf16: {bytes}. Requests share adapters if there are fewer adapters than requests.",
+        "{lora} in bf16: {bytes}. Requests share adapters if there are fewer adapters than requests.",
     ),
     *SHARED_NOTES,
     NoteRow(
@@ -446,11 +460,17 @@ def fewest_devices(model: LoadedModel, on: Deployment, load: Load, requests: int
     )
 
 
+def _layout_words(layout: Layout) -> str:
+    """A layout in words: `3 replicas of tp=2`."""
+    tp = f"tp={layout.one.count}"
+    return tp if layout.replicas == 1 else f"{layout.replicas:,} replicas of {tp}"
+
+
 def _fewest_answer(about: Fewest) -> str:
     best, spread_out, token = about.best, about.spread_out, about.load.within
-    needs = f"Needs {best.devices:,} × {best.one.device.name} ({best.words})"
+    needs = f"Needs {best.devices:,} × {best.one.device.name} ({_layout_words(best)})"
     if spread_out.devices < best.devices:
-        least = f"at least {spread_out.devices:,} ({spread_out.words}) if they are spread out"
+        least = f"at least {spread_out.devices:,} ({_layout_words(spread_out)}) if they are spread out"
         needs += f" if all prompts arrive at once, {least}"
     later = "" if token is None else f", later ones within {units.seconds(token)}"
     return f"{needs}: first token within {units.seconds(about.load.ttft)}{later}."

@@ -28,6 +28,7 @@ from tfacct.output.report import PLAIN, Amount, Column, NoteRow, Row, Table, not
 from tfacct.reports import build, model_notes
 from tfacct.reports.estimates import (
     CONVENTION,
+    DOUBT,
     EVIDENCE,
     FILES,
     LINKS,
@@ -43,7 +44,7 @@ from tfacct.reports.estimates import (
     step_error,
     validation_facts,
 )
-from tfacct.timing.calibrated import DOUBT, ReferencePass, reference_pass
+from tfacct.timing.calibrated import ReferencePass, reference_pass
 from tfacct.timing.kernel_time import CONSTANTS, Step, Timed, least_read
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import StepEstimate, constants_of, fitting_options, step_estimate

@@ -184,12 +184,6 @@ def reference_pass(model: LoadedModel, work: Workload, train: bool, on: Calibrat
     return ReferencePass(model, work, train, on, weights, taken)
 
 
-DOUBT = (
-    "The sweep's own checks are far off: the machine was busy, or its threads waited for others. Sweep it again when it"
-    " is idle, or with one thread (OMP_NUM_THREADS=1)."
-)
-
-
 class Sweep(NamedTuple):
     """What a sweep found: the calibration, and the machine's memory, bandwidth of a copy and fastest product."""
 

@@ -70,12 +70,6 @@ class ServedLora:
     targets: str
     loaded: int = 1
 
-    @property
-    def words(self) -> str:
-        """The adapters in words."""
-        many = "1 LoRA adapter" if self.loaded == 1 else f"{self.loaded:,} LoRA adapters"
-        return f"{many} of rank {self.targets.replace(':', ' on ')}"
-
 
 def with_adapters(one: Placement, lora: ServedLora) -> Placement:
     """The placement with adapters on each device. Raises UsageError where it is not known which weights have them."""

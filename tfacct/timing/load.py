@@ -55,12 +55,6 @@ class Load:
         """Price of a million new tokens, at so many a second; None without a price."""
         return None if self.price is None else self.price * devices * MILLION / (rate * HOUR)
 
-    @property
-    def words(self) -> str:
-        """Requests in words."""
-        more = [f", {one.words}" for one in (self.drafts, self.lora) if one is not None]
-        return f"prompts of {self.prompt:,}, answers of {self.new:,}{''.join(more)}"
-
     def __post_init__(self) -> None:
         for name in ("prompt", "new"):
             check_size(option(name), getattr(self, name))
@@ -233,12 +227,6 @@ class Layout(NamedTuple):
     @property
     def devices(self) -> int:
         return self.replicas * self.one.count
-
-    @property
-    def words(self) -> str:
-        """The layout in words: `3 replicas of tp=2`."""
-        tp = f"tp={self.one.count}"
-        return tp if self.replicas == 1 else f"{self.replicas:,} replicas of {tp}"
 
 
 @record

@@ -96,11 +96,8 @@ class Placement:
     @property
     def scattered(self) -> bool:
         """Whether more runs of the user lie outside the interval of measured runs than those 20% of any that may."""
-        error = self.error()
-        if error is None:
-            return False
-        outside = sum(not error.low <= run <= error.high for run in self.measured_runs)
-        return 5 * outside > len(self.measured_runs)
+        error, runs = self.error(), self.measured_runs
+        return error is not None and 5 * sum(not error.low <= run <= error.high for run in runs) > len(runs)
 
     def interval(self, seconds: float, metric: Metric = "request") -> tuple[float, float] | None:
         """Seconds between which 80% of such runs lie, and all runs of the user where they are scattered; None where no
@@ -275,15 +272,15 @@ class Share(NamedTuple):
 
 class Needed(NamedTuple):
     """A device, its memory that may be used, and the fewest that hold the model and whose link is known, or as many as
-    were `asked` for; None if none do, with the `reason`. `unlinked`: the fewest that hold it, where no link of so many
-    is known. `most`: the largest number that cuts no quantization blocks. `unsupported`: why an engine does not serve
-    the model on this device; empty if it does."""
+    were `asked` for; None if none do. `unlinked`: the fewest that hold it, where no link of so many is known. `cuts`:
+    more devices would hold it, but cut quantization blocks; `most`: the largest number that does not. `unsupported`:
+    why an engine does not serve the model on this device; empty if it does."""
 
     device: devices.Device
     memory: MemoryLimit
     share: Share | None
-    reason: str | None
     unlinked: int | None
+    cuts: bool
     most: int
     unsupported: str = ""
     asked: int | None = None
@@ -330,17 +327,10 @@ def device_counts(
                 memory, fewest, unsupported = left, one if fits else None, ""
                 break
         unlinked = None if fewest is None or device.links.known(fewest.devices) else fewest.devices
-        most, linked, reason = max(whole), device.links.largest, None
-        if unlinked is not None:
-            reason = "no link" if linked == 1 else f"no link past {linked}"
-        elif unsupported:
-            reason = "not supported"
-        elif fewest is None:
-            cut = any(undivided.total <= count * memory.usable for count in tried if count not in whole)
-            at = "" if (number or most) == 1 else f" at {number or most}"
-            reason = "cuts blocks" if cut else f"too small{at}"
+        cuts = not unsupported and fewest is None
+        cuts = cuts and any(undivided.total <= count * memory.usable for count in tried if count not in whole)
         share = fewest if unlinked is None else None
-        needed.append(Needed(device, memory, share, reason, unlinked, most, unsupported, number))
+        needed.append(Needed(device, memory, share, unlinked, cuts, max(whole), unsupported, number))
     if limit is not None and all(one.unsupported for one in needed):
         raise UsageError(needed[0].unsupported, f"leave {option('engine')} out")
     return undivided, needed

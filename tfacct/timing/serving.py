@@ -105,14 +105,6 @@ class Speculation:
     model: LoadedModel | None = None
 
     @property
-    def words(self) -> str:
-        """The drafts in words."""
-        each = "1 draft" if self.tokens == 1 else f"{self.tokens:,} drafts"
-        return (
-            f"{each} per step{'' if self.model is None else f' from {self.model.name}'}, acceptance {self.acceptance:g}"
-        )
-
-    @property
     def accepted(self) -> float:
         """New tokens of a step on average, with the one that the model itself adds: (1 − α^(k+1)) / (1 − α).
 
