@@ -95,13 +95,3 @@ def test_a_diff_of_weights_stored_in_an_unknown_way_leaves_their_bytes_out(run: 
     assert 'Not included: bytes of the weights (unknown.json: quant_method = "vptq" is not supported' in printed
     given = facts(run, *arguments, "--dtype", "int8")
     assert given["left_out"] == [] and given["old_side"]["workload"]["dtype"] == "int8"
-
-
-def test_a_diff_of_quantized_weights(run: Run) -> None:
-    found = facts(run, "compare", "--by", "line", "gpt-oss-20b", "--ctx", "1k", "--dtype", ",bf16")
-    assert found["left_out"] == [] and found["old_side"]["workload"]["dtype"] == "mxfp4"
-    totals = {name: (line["old"], line["new"]) for name, line in found["totals"].items()}
-    assert totals["weights_bytes"] == (13_761_264_768, 2 * 20_914_757_184)
-    assert (
-        "weights mxfp4 → bf16" in run("compare", "--by", "line", "gpt-oss-20b", "--ctx", "1k", "--dtype", ",bf16").out
-    )

@@ -8,7 +8,7 @@ from tests.helpers.models import by_kind, tiny
 from tfacct import load
 from tfacct.accounts.metrics import METRICS, Point
 from tfacct.base import units
-from tfacct.ledger.storage import BF16, Stored, storage, width
+from tfacct.ledger.storage import Stored, storage, width
 from tfacct.ledger.workload import Workload
 
 FORMATS = tuple(units.BLOCKS)
@@ -261,7 +261,3 @@ def test_states_of_fixed_size_do_not_follow_a_narrow_cache(name: str) -> None:
     assert (conv["bytes"], conv["dtype"]) == (24 * 4 * 8192 * 2, "bf16")
     assert (delta["bytes"], delta["dtype"]) == (24 * 32 * 128 * 128 * 4, "fp32")
     assert lines["attn.k_cache"]["dtype"] == name
-
-
-def test_wide_dtypes_say_nothing_of_matrices(run: Run) -> None:
-    assert "All other tensors" not in run("memory", "gpt2").out and not BF16.narrow

@@ -40,17 +40,6 @@ def test_a_product_that_a_class_has_in_one_has_one_adapter() -> None:
     assert "Adapters are on c_attn." in step.models[0]["notes"]
 
 
-ON_ATTENTION = "8:q_proj,k_proj,v_proj,o_proj"
-
-
-def test_adapters_on_attention_have_as_many_parameters_as_published(run: Run) -> None:
-    """6,684,672: 48 layers · 8 · (2048 + 4096 + 2 · (2048 + 512) + 4096 + 2048)."""
-    asked = "train", "qwen3-30b-a3b", "--ctx", "1k", "--lora", ON_ATTENTION
-    assert "6,684,672 parameters" in run(*asked).out_line
-    (facts,) = run(*asked, "--json").models
-    assert facts["lora_adapters"]["params"] == 6_684_672
-
-
 @pytest.mark.parametrize(
     ("name", "lora"), [("qwen3.5-35b-a3b", "8"), ("zamba2-1.2b", "8:q_proj"), ("mamba-130m", "8"), ("lfm2-1.2b", "8:x")]
 )
@@ -110,14 +99,6 @@ def test_ranks_and_products_as_they_are_written() -> None:
     assert lora_targets("8: q_proj, v_proj") == LoraTargets(8, ("q_proj", "v_proj"))
     with pytest.raises(UsageError):
         lora_targets("q_proj")
-
-
-def test_advice_about_adapters_is_counted_when_it_is_followed(run: Run) -> None:
-    """LoRA was measured of MPT on bf16 weights alone."""
-    asked = ("train", "mpt-7b", "--ctx", "64", "--recompute", "full")
-    ran = run(*asked, "--lora", "8", "--weights", "nf4", "--lora-dropout", "0.1")
-    assert "the step is supported without --weights" in ran.err_line
-    assert run(*asked, "--lora", "8", "--lora-dropout", "0.1").code == 0
 
 
 @pytest.mark.parametrize(
