@@ -6,6 +6,7 @@ because signatures are read at run time.
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict, get_args, get_origin
 
@@ -447,6 +448,7 @@ class Shown(NamedTuple):
 # Reading a signature
 
 
+@cache
 def spread(function: Callable[..., Any]) -> Signature:
     """A function's signature with its option groups expanded."""
     found = []

@@ -427,6 +427,7 @@ def _report(question: _Question, answer: _Solved) -> SolveReport:
         details=lambda _: _root(question, answer),
         convention=counted.convention([model], request.logits),
         requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
+        settings=[settings],
         headline="solution",
     )
 
