@@ -40,7 +40,6 @@ of_line: Keys[[Shown, Any]] = Keys()
 of_counted: Keys[[Shown, ModelFlops]] = Keys()
 of_cost: Keys[[Shown | None, Cost]] = Keys()
 of_model: Keys[[ModelFlops]] = Keys()
-of_moved: Keys[[ModelFlops, Cost]] = Keys()
 
 
 class ProductLine(Object):
@@ -94,8 +93,8 @@ class WholeFlops(Object):
 class WholeTraffic(Object):
     """Traffic of the whole model, next to that of one rank."""
 
-    total_flops: int = of_moved(lambda _, moved: moved.flops)
-    total_moved_bytes: int = of_moved(lambda _, moved: moved.moved)
+    total_flops: int = of_model(lambda one: one.moved.flops)
+    total_moved_bytes: int = of_model(lambda one: one.moved.moved)
 
 
 class FlopsReport(build.ExplainedReport, build.RankReport):
@@ -130,18 +129,16 @@ class TrafficReport(build.RankReport):
     _name = "flops-traffic"
     _line = TrafficLine
 
-    workload: build.WorkloadFacts = of_moved(lambda one, _: selection.workload_facts(one.work, dtype=one.format_name))
-    activation_dtype: str = of_moved(lambda one, _: one.cached)
+    workload: build.WorkloadFacts = of_model(lambda one: selection.workload_facts(one.work, dtype=one.format_name))
+    activation_dtype: str = of_model(lambda one: one.cached)
     total_flops: int = WholeTraffic.total_flops
     total_moved_bytes: int = WholeTraffic.total_moved_bytes
-    total_read_bytes: int = of_moved(lambda _, moved: moved.read)
-    total_written_bytes: int = of_moved(lambda _, moved: moved.written)
-    flops_per_byte: float = of_moved(lambda _, moved: moved.intensity if moved.moved else None)
-    latent_attention: MlaMode | None = of_moved(lambda one, _: model_notes.latent_mode(one.model, one.point))
-    total_flops_otherwise: Otherwise | None = of_moved(
-        lambda one, _: model_notes.other_latent_mode(one.model, one.point)
-    )
-    lines: list[dict[str, Any]] = of_moved(lambda one, _: [values_of(TrafficLine, *line) for line in one.costs])
+    total_read_bytes: int = of_model(lambda one: one.moved.read)
+    total_written_bytes: int = of_model(lambda one: one.moved.written)
+    flops_per_byte: float = of_model(lambda one: one.moved.intensity if one.moved.moved else None)
+    latent_attention: MlaMode | None = FlopsReport.latent_attention
+    total_flops_otherwise: Otherwise | None = FlopsReport.total_flops_otherwise
+    lines: list[dict[str, Any]] = of_model(lambda one: [values_of(TrafficLine, *line) for line in one.costs])
     dtype_from: build.DtypeFrom
     published_dtype: str | None
     whole: WholeTraffic | None
@@ -223,7 +220,10 @@ def traffic(
         return shard_models([model], mesh, dtype)[1][0]
 
     counted, unfit = flops_of_each(models, mesh, count, shard)
-    facts = [_traffic_facts(one, dtype) for one in counted]
+    facts = [
+        values_of(TrafficReport, one, **selection.format_facts(one.model, dtype), **_rank_facts(one, WholeTraffic))
+        for one in counted
+    ]
     about = About(counted, facts, request, len(counted) == 1, dtype=dtype, stored=stored)
     models = about.models
     what = f"bytes moved{ranks.one_of_ranks(mesh, 'on')} in {selection.formats(models, dtype)}"
@@ -270,21 +270,16 @@ def _check_options(
 
 
 def _facts(one: ModelFlops, pointwise: bool) -> dict[str, Any]:
-    more = _rank_facts(one, WholeFlops, one.whole)
+    more = _rank_facts(one, WholeFlops)
     if pointwise:
         elements = one.model.ledger.pointwise(one.work.axes())
         more["pointwise"] = [{"path": path, "elements": count} for path, count in elements.items()]
     return values_of(FlopsReport, one, **more)
 
 
-def _traffic_facts(one: ModelFlops, dtype: str | None) -> dict[str, Any]:
-    whole = _rank_facts(one, WholeTraffic, one.whole, one.whole and one.whole.moved)
-    return values_of(TrafficReport, one, one.moved, **selection.format_facts(one.model, dtype), **whole)
-
-
-def _rank_facts(one: ModelFlops, kind: type[Object], *whole: Any) -> dict[str, Any]:
+def _rank_facts(one: ModelFlops, kind: type[Object]) -> dict[str, Any]:
     """The mesh, and sums of the whole model next to those of one of its ranks; nothing without a mesh."""
-    return {} if one.mesh is None else ranks.rank_facts(one.mesh, one.stage, values_of(kind, *whole))
+    return {} if one.mesh is None else ranks.rank_facts(one.mesh, one.stage, values_of(kind, one.whole))
 
 
 # Tables
