@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
+from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
@@ -173,8 +174,8 @@ class Request:
             raise UsageError(f"there is no encoder, so {option('source')} does not apply", "leave it out")
         if not has_cache and tokens != context:
             raise UsageError(
-                f"nothing is cached between steps, so each step runs the whole context, not {new_tokens(tokens)} of"
-                f" {context:,}",
+                "nothing is cached between steps, so each step runs the whole context, not"
+                f" {units.number_of(tokens, 'new token')} of {context:,}",
                 f"leave {option('decode')} and {option('tokens')} out",
             )
         if tokens > context:
@@ -187,11 +188,6 @@ class Request:
         seen = 0 if source is None else source if self.source is None else self.source
         new = seen if tokens == context else 0
         return Workload(context, tokens, self.batch, self.logits, seen, new)
-
-
-def new_tokens(count: int) -> str:
-    """Return the count in words: `1 new token`, `13 new tokens`."""
-    return "1 new token" if count == 1 else f"{count:,} new tokens"
 
 
 def sequences_only(name: str, value: str | None = None, *, does: str = "counts") -> UsageError:

@@ -14,7 +14,7 @@ from tfacct.base import units
 from tfacct.base.errors import listed
 from tfacct.families import CUSTOM, config_class
 from tfacct.ledger import paths
-from tfacct.ledger.workload import Request, new_tokens
+from tfacct.ledger.workload import Request
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import LimitFacts
 from tfacct.loading.model import LoadedModel
@@ -298,7 +298,7 @@ def workload_words(models: Sequence[LoadedModel], request: Request, batch: str =
         some = any(model.source is None for model in models)
         source = f", source {max(sources):,}{' in encoders' if some else ''}"
     new = _new_tokens(models, request)
-    step = "" if new is None else f"{new_tokens(new)} at "
+    step = "" if new is None else f"{units.number_of(new, 'new token')} at "
     where = "each model's longest context" if differ else f"context {selection.workload(models[0], request).context:,}"
     return f"{step}{where}{source}, {batch or f'batch {request.batch:,}'}"
 

@@ -111,7 +111,7 @@ def check(model: LoadedModel, module: Any, named: str, options: ModuleOptions) -
     named_lines = [{**line, "path": line["path"] or None, "name": line["name"] or None} for line in lines]
     facts = values_of(CheckReport, found, code=named, agrees=found.agrees, lines=named_lines)
     notes = [*_differences(found.mismatches), *found.notes, *_not_reported(found)]
-    tokens = f"{work.tokens:,} {'token' if work.tokens == 1 else 'tokens'}"
+    tokens = units.number_of(work.tokens, "token")
     size = tokens if work.batch == 1 else f"{work.batch:,} × {tokens}"
     return CheckReport(
         command="check",
@@ -207,10 +207,10 @@ def _verdict(code: int, config: int, bound: Fraction) -> str:
 def _answer(found: Compared, size: str) -> str:
     if found.agrees:
         by_position = sum(found.matched.positioned.values())
-        paired = f"; {by_position:,} tensors paired by shape" if by_position > 1 else "; 1 tensor paired by shape"
+        paired = f"; {units.number_of(by_position, 'tensor')} paired by shape" if by_position else ""
         saved = " and the bytes saved for backward" if found.saved and len({*found.saved}) == 1 else ""
         counts = f"parameters{',' if saved else ' and'} the FLOPs of {size}{saved}"
-        return f"Agrees: all {found.parameters[0]:,} {counts} match the config{paired if by_position else ''}."
+        return f"Agrees: all {found.parameters[0]:,} {counts} match the config{paired}."
     first, more = found.mismatches[0], len(found.mismatches) - 1
     others = "" if not more else f" ({more:,} more {'difference' if more == 1 else 'differences'} below)"
     return f"First difference: {first.words}{others}."

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from tfacct.algebra.derivation_model import DerivationModel, Entry, derivation_model
 from tfacct.algebra.symbols import block_meanings
+from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
@@ -234,11 +235,7 @@ def _costs(model: LoadedModel, share: _Share, entries: Sequence[Entry], train: b
             return f"Each {MET[share.who]}, cached or new, adds {share.fixed:,}."
         case "":
             chunks = next((one.value for e in entries if e.value for one in e.factors if one.axis == CHUNKS), 0)
-            length = (
-                f"for its new tokens in {chunks:,} chunk{'' if chunks == 1 else 's'}"
-                if chunks
-                else "whatever its length"
-            )
+            length = f"for its new tokens in {units.number_of(chunks, 'chunk')}" if chunks else "whatever its length"
             return f"Each sequence costs {share.fixed:,} more, {length}."
     return f"Each {_pair(entries)}{_where(model, entries[0].spec)} costs {share.fixed:,} more."
 

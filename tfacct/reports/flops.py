@@ -702,7 +702,7 @@ def generate(
     request = replace(request, logits="last")
     counted = [request_flops(model, request, steps, masked) for model in models]
     facts = [values_of(GenerateReport, one) for one in counted]
-    tokens = "1 new token" if new_tokens == 1 else f"{new_tokens:,} new tokens"
+    tokens = units.number_of(new_tokens, "new token")
     return build.report(
         GenerateReport,
         models,

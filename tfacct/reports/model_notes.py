@@ -200,16 +200,16 @@ def not_included_notes(models: Sequence[LoadedModel], facts: Sequence[Mapping[st
 
 
 def _not_included(model: LoadedModel, found: Mapping[str, Any]) -> str:
-    many, size = found["layers"], ""
+    layers, size = units.number_of(found["layers"], f"{found['kind']} layer"), ""
     if found.get("bytes") is not None:
         size = f", {units.binary(found['bytes'])} of weights"
     elif found["params"] is not None:
         size = f", {units.people(found['params'])} parameters"
-    them = "them" if many > 1 else "it"
+    them = "them" if found["layers"] > 1 else "it"
     how = (
         f"; {spelled('--set mtp=true', 'mtp=True')} includes {them}" if "mtp" in type(model.config).model_fields else ""
     )
-    return f"Not included: {many:,} {found['kind']} layer{'s' if many > 1 else ''} ({found['field']}){size}{how}."
+    return f"Not included: {layers} ({found['field']}){size}{how}."
 
 
 def outside_matmuls(parameters: Iterable[str]) -> str:

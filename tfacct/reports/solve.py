@@ -19,7 +19,7 @@ from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageErr
 from tfacct.base.spelling import option, typed_options
 from tfacct.families.known_fields import same_size
 from tfacct.ledger.einsum import Size, divisors
-from tfacct.ledger.workload import LARGEST, Request, Workload, new_tokens
+from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
@@ -511,7 +511,7 @@ def _where(unknown: str, request: Request, model: LoadedModel, metrics: Sequence
     if all(metric.unit == "params" or metric.name == "weights_bytes" for metric in metrics):
         return ""
     if unknown == "ctx":
-        step = "" if request.new is None else f", {new_tokens(request.new)}"
+        step = "" if request.new is None else f", {units.number_of(request.new, 'new token')}"
         return f"{step}, batch {request.batch:,}"
     if unknown not in UNKNOWNS and not same:
         return f", each at its longest context, batch {request.batch:,}"

@@ -14,11 +14,12 @@ from typing import Any, TypeAlias
 
 from tfacct.accounts.metrics import Metric, Point, attention_overtakes_mlp, moved
 from tfacct.algebra.arrays import evaluate
+from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.ranges import FOR_MORE, MOST, Values, limited
 from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
-from tfacct.ledger.workload import Request, Workload, check_size, new_tokens
+from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
@@ -491,7 +492,7 @@ def _title(about: Sweep) -> str:
     if len({swept.settings[0].context for swept in every}) > 1:
         fixed.pop("ctx", None)
     words = [f"{name} {build.format_value(value)}" for name, value in fixed.items()]
-    words += [] if request.new is None else [new_tokens(request.new)]
+    words += [] if request.new is None else [units.number_of(request.new, "new token")]
     return ", ".join([f"{first.name if len(every) == 1 else 'Sweep'} over {' and '.join(knobs)}", *words])
 
 

@@ -16,7 +16,7 @@ from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.storage import DEFAULT_DTYPE
-from tfacct.ledger.workload import Request, Workload, new_tokens
+from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import devices, selection
 from tfacct.loading.calibration import Calibration
 from tfacct.loading.links import LinkUsed
@@ -294,7 +294,10 @@ def time(
     one.check_fits(work.context, work.batch, memory)
     served = ServingStep(one, work, one.host.step(work), bound_only)
     facts = values_of(TimeReport, served)
-    what = "a prefill" if prefill else "one decode step" if work.tokens == 1 else f"a step of {new_tokens(work.tokens)}"
+    if prefill:
+        what = "a prefill"
+    else:
+        what = "one decode step" if work.tokens == 1 else f"a step of {units.number_of(work.tokens, 'new token')}"
     stored = selection.format_name(model, on.dtype)
     return build.report(
         TimeReport,
@@ -336,7 +339,7 @@ def _totals(total: str, texts: Mapping[str, str | None], key: str = "kernel") ->
 
 def _answer(served: ServingStep) -> str:
     work, step, rate = served.work, served.step, units.three(served.rate)
-    what = "a token" if work.tokens == 1 else new_tokens(work.tokens)
+    what = "a token" if work.tokens == 1 else units.number_of(work.tokens, "new token")
     what += "" if work.batch == 1 else f" of each of {work.batch:,} sequences"
     if served.bound_only:
         take = "takes" if work.tokens == 1 else "take"
