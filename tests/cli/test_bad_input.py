@@ -19,38 +19,16 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says", "hint"),
-    [
-        ("flops gpt2 --trian", "no such option: --trian", "did you mean --train or --traffic?"),
-        (
-            "train gpt2 --as reference",
-            "no such option: --as",
-            "`tfacct train MODEL --exact` runs the transformers class",
-        ),
-        ("flops gpt2 --by row", "--by: 'row' is not one of 'line', 'part', 'layer'", "`tfacct flops --help-all`"),
-        ("flops gpt2 --by attn", "--by: 'attn' is not one of 'line', 'part', 'layer'", "--by part has rows for attn"),
-        ("formula gpt2 --of training", "--of: 'training' is not one of 'flops'", "did you mean train?"),
-        ("params gpt2 --tp x", "--tp must be a whole number, not 'x'", "for example 8, or 16k for 16,384"),
-        ("plan gpt2 --fit t4 --gpus 0", "--fit 0xt4: the number of devices must be 1 to 1,000,000", None),
-        ("time gpt2", "missing option '--on'", "for example `tfacct time "),
-        ("formula --latex", "missing argument 'MODEL'", "for example `tfacct formula gpt2-xl --of params --latex`"),
-        ("formula flops", "no preset or file named 'flops'", "name a model first: `tfacct formula llama --of flops`"),
-        ("serve gpt2 --on h100 --batch 1", "no such option: --batch", "--requests N"),
-        ("budget --params 3b --tokens 300b", "no such option: --params", "`tfacct budget 3b`: a size needs no option"),
-        ("time gpt2 --prompt 8k --on h100", "no such option: --prompt", "--ctx S is the prompt"),
-        ("solve gpt2", "missing option '--for'", "for example `tfacct solve "),
-        ("flops nothing-like-it", "no preset or file named 'nothing-like-it'", "`tfacct models` lists"),
-        ("flops gpt2 --print", "--style print needs --output FILE.png", None),
-    ],
+    "arguments", ["flops gpt2 --by row", "train gpt2 --as reference", "plan gpt2 --fit t4 --gpus 0"]
 )
-def test_a_refusal_has_one_shape(run, arguments: str, says: str, hint: str | None) -> None:
-    """As text, a line for the error and one for its hint; with `--json`, one object on stderr."""
+def test_a_refusal_has_one_shape(run, arguments: str) -> None:
+    """As text, a line for the error and at most one for its hint; with `--json`, one object on stderr."""
     text, ran = run(*arguments.split()), run(*arguments.split(), "--json")
     assert (ran.code, ran.out) == (text.code, text.out) == (2, "")
     printed = json.loads(ran.err)
-    assert printed.keys() == {"error", "hint", "kind"} and printed["error"].startswith(says)
-    assert printed["hint"] is None if hint is None else printed["hint"].startswith(hint)
-    assert text.err.splitlines() == [f"error: {printed['error']}"] + ([f"hint: {printed['hint']}"] if hint else [])
+    assert printed.keys() == {"error", "hint", "kind"}
+    hint = [f"hint: {printed['hint']}"] if printed["hint"] else []
+    assert text.err.splitlines() == [f"error: {printed['error']}", *hint]
 
 
 def test_a_config_with_the_fields_of_the_course_names_its_family(run, tmp_path: Path) -> None:
