@@ -87,12 +87,6 @@ def test_a_decode_step(name: str, flops: int) -> None:
     assert load(name).flops(ctx=8192, decode=True).total == flops
 
 
-@pytest.mark.parametrize("name", presets.names())
-def test_every_preset_meets_its_expected_total(name: str) -> None:
-    model = load(name)
-    assert model.params().total == model.loaded.expected
-
-
 def evaluated(working: str) -> int:
     """Integer arithmetic in a string: + − · ** only."""
     operators = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow}

@@ -7,10 +7,11 @@ import pytest
 
 from tests.families import LOGITS, SHAPES, TINY, names
 from tests.helpers.models import by_kind, every_step, kind
-from tfacct import families
+from tfacct import families, load
 from tfacct.base.errors import ConfigError, NotFoundError
 from tfacct.families.known_fields import meant_field
 from tfacct.families.registry import newest_first, released
+from tfacct.loading import presets
 from tfacct.loading.model import load_model
 
 CUSTOM = "custom"
@@ -33,6 +34,12 @@ def test_the_shapes_are_of_their_family_and_read_whole(name: str) -> None:
     reading = families.read(SHAPES[name])
     assert reading.family == name.partition(",")[0]
     assert reading.unknown == () and reading.left_out == ()
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_every_preset_meets_its_expected_total(name: str) -> None:
+    model = load(name)
+    assert model.params().total == model.loaded.expected
 
 
 def test_the_field_that_another_name_of_the_context_means_changes_the_context() -> None:
