@@ -1,5 +1,6 @@
 """Command lines, and words that they print or are refused with, from a TOML file next to a test."""
 
+import re
 import shlex
 import tomllib
 from pathlib import Path
@@ -17,10 +18,13 @@ def each_line(test_file: str, name: str) -> pytest.MarkDecorator:
 
 
 def check_refused(run: Run, line: str, words: str | list[str]) -> None:
-    """Exit code 2, the words on stderr in an error and at most one hint, and nothing on stdout."""
+    """Exit code 2, the words on stderr in an error and at most one hint, and nothing on stdout. A command that compares
+    what one line cannot is answered."""
     ran = run(*shlex.split(line))
     assert (ran.code, ran.out) == (2, "") and "Traceback" not in ran.err and "error" in ran.err, ran
     check_words(words, ran.err)
+    for other in re.findall("`tfacct ([^`]*)` compares them\n", ran.err):
+        assert run(*shlex.split(other)).code == 0, other
 
 
 def check_printed(run: Run, line: str, words: str | list[str]) -> None:
