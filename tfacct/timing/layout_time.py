@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeAlias
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option, typed_options
 from tfacct.ledger.workload import Workload
-from tfacct.loading.links import Link
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
@@ -18,9 +17,6 @@ from tfacct.timing import step_estimate
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.training.layout_search import Candidate, Estimate, SearchResult
 from tfacct.training.recipe import Recipe
-
-FSDP, MEGATRON = "FSDP", "Megatron-LM"
-"""Stacks whose training steps were measured: each has a law of its own."""
 
 
 class Times:
@@ -56,19 +52,17 @@ class Times:
             self.reason = error.message.removeprefix(f"{self.model.name}: ")
             return one
 
-    def _links(self, *counts: int) -> tuple[Link, ...]:
-        """The links of so many devices, each once."""
-        return tuple(self.device.link(count) for count in dict.fromkeys(counts) if count > 1)
-
     def _step(self, one: Candidate, recipe: Recipe) -> Estimate:
-        """A training step: under FSDP, or under tensor and pipeline parallelism as Megatron-LM runs them."""
+        """A training step: under FSDP, or under tensor and pipeline parallelism as Megatron-LM runs them, each of which
+        has a law of its own."""
         mesh = one.mesh
         if mesh.sequence_shards > 1 or 1 < mesh.fsdp < mesh.ranks:
             raise UsageError("too few steps under such a layout were measured to compare it")
         how = replace(recipe, mesh=mesh, recompute=one.recompute, gradient_accumulation=one.times)
         trained = step_estimate.timed_as(replace(self.work, batch=one.batch), how, recipe.dtype)
         seconds = step_estimate.estimated(self.model, self.device, trained).seconds
-        return Estimate(seconds, "", MEGATRON if trained.megatron else FSDP, self._links(mesh.tp, mesh.ranks))
+        links = tuple(self.device.link(count) for count in sorted({mesh.tp, mesh.ranks}) if count > 1)
+        return Estimate(seconds, "", "Megatron-LM" if trained.megatron else "FSDP", links)
 
     def _token(self, one: Candidate) -> Estimate:
         """One new token of each sequence, under tensor parallelism."""
@@ -82,7 +76,7 @@ class Times:
         asked = {"on": device.id if tp == 1 else f"{tp}x{device.id}", "ctx": self.work.context, "batch": one.batch}
         command = typed_options({**asked, "dtype": how.dtype, "kv_dtype": how.kv_dtype}.items()).strip()
         step = self.placed[tp].host.step(replace(self.work, batch=one.batch, tokens=1, logits="last"))
-        return Estimate(step.seconds, command, links=self._links(tp))
+        return Estimate(step.seconds, command, links=() if tp == 1 else (device.link(tp),))
 
 
 # The order of layouts.
