@@ -105,8 +105,7 @@ def _is_list(name: str, value: str) -> bool:
 
 def _hint(command: Command, given: Mapping[str, Any], name: str) -> str:
     """What to type for the values that the option `name` lists."""
-    files = given["output"] or ()
-    if command.name == "flops" and name == "ctx" and any(map(is_picture, files)):
+    if command.name == "flops" and name == "ctx" and any(map(is_picture, given["output"] or ())):
         return f"one {shell_option(name)} is enough: the picture draws a range of contexts"
     if command.name == "time" and name == "batch" and not (given["train"] or given["lower_bound"]):
         served = {"prompt": given["ctx"], "requests": given["batch"], **{one: given[one] for one in SERVED}}
