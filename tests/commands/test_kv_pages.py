@@ -35,18 +35,6 @@ def test_caches_with_scales() -> None:
         LLAMA.memory(dtype="fp8-token")
 
 
-def test_pages_decide_what_fits_and_when_the_cache_overtakes(run: Run) -> None:
-    """16,060,522,496 bytes of weights are more than 7,658 pages of 16 tokens of 131,072 bytes; of 16.3 GB they leave
-    239,477,504 bytes, less than 2,048 tokens. With chunks of 8,192 tokens, vLLM reserves pages for fewer requests of
-    Gemma than would fit by the bytes of their caches."""
-    notes = LLAMA.kv(kv_block=16).notes
-    assert "From 122,529 tokens on at batch 1, the cache takes more than the weights in bf16." in notes
-    out = run("memory", "llama-3.1-8b", "--on", "16.3GB", "--kv-block", "2048").out_line
-    assert "leave 228 MiB, less than the KV cache of one token in pages of 2,048 tokens." in out
-    asked = ("memory", "gemma-3-27b-text", "--on", "a100", "--engine", "vllm", "--ctx", "4k", "--batch", "20")
-    assert re.search(r"vLLM [\d.]+ hold 11 requests of 4,096 tokens\.", run(*asked).out_line)
-
-
 def test_other_heads_are_not_counted_in_pages_next_to_states() -> None:
     """With other heads, the pages that are as large as a state would have other sizes."""
     plain, paged = (load("qwen3-next-80b-a3b").kv(ctx=1024, **how) for how in ({}, {"kv_block": 16}))
