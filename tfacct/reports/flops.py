@@ -535,12 +535,13 @@ class About(NamedTuple):
 
 def _if_called(about: About) -> list[str]:
     """FLOPs of a model as it runs, and with the MLPs that it stores but never calls."""
-    called = about.first.if_all_called if len(about.counted) == 1 else None
-    if called in (None, about.first.total):
+    fact = about.facts[0]
+    called, total = fact["total_flops_if_called"], fact["total_flops"]
+    if len(about.facts) > 1 or called in (None, total):
         return []
-    idle = ", ".join(paths.short(path) for path in never_called(about.first.model.ledger))
+    idle = ", ".join(map(paths.short, fact["never_called"]))
     return [
-        f"As it runs: {about.first.total:,} FLOPs. {idle} is stored but never called (called = false).",
+        f"As it runs: {total:,} FLOPs. {idle} is stored but never called (called = false).",
         f"If it were called: {called:,} FLOPs.",
     ]
 
@@ -590,11 +591,12 @@ def _beyond_rule(about: About) -> dict[str, str] | None:
 
 
 def _recomputes(about: About) -> dict[str, str] | None:
-    if about.first.recompute == "none":
+    fact = about.facts[0]
+    if fact["recompute"] == "none":
         return None
     return {
-        "what": "each layer" if about.first.recompute == "full" else "attention",
-        "more": f" ({units.si(about.first.recomputed)} FLOPs)" if len(about.counted) == 1 else "",
+        "what": "each layer" if fact["recompute"] == "full" else "attention",
+        "more": f" ({units.si(fact['recomputed_flops'])} FLOPs)" if len(about.facts) == 1 else "",
     }
 
 
@@ -624,7 +626,7 @@ def _in_formats(about: About) -> dict[str, str] | None:
 NOTES = (
     NoteRow("never_called", 1, _if_called),
     NoteRow("attention_overtakes", 1, _overtakes),
-    NoteRow("step", 2, lambda about: about.first.train, STEP),
+    NoteRow("step", 2, lambda about: about.facts[0]["train"], STEP),
     NoteRow(
         "recompute",
         2,

@@ -129,17 +129,13 @@ def expert_notes(models: Sequence[LoadedModel]) -> list[str]:
     routed = models[0].architecture.having(Experts)
     if not routed:
         return []
-    found = dict[tuple[int, int, str], int]()
+    found = Counter[tuple[int, int, str]]()
     for stack, part in routed:
-        also = (
-            ""
-            if part.shared_width is None
-            else " and a dense MLP"
-            if part.late
-            else ", and the shared experts always run"
-        )
-        kind = part.active, part.experts, also
-        found[kind] = found.get(kind, 0) + stack.count
+        if part.shared_width is None:
+            also = ""
+        else:
+            also = " and a dense MLP" if part.late else ", and the shared experts always run"
+        found[part.active, part.experts, also] += stack.count
     sentences = [
         f"In {_of_layers(count, models[0])}, a token uses {active:,} of {experts:,} experts{also}."
         for (active, experts, also), count in found.items()
