@@ -13,6 +13,7 @@ from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled, typed_options
+from tfacct.ledger.einsum import divisors
 from tfacct.ledger.storage import BF16, BF16_EACH, dtypes, width
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
@@ -174,7 +175,7 @@ class Deployment:
         if count % self.ep:
             raise UsageError(
                 f"{option('ep', self.ep)} does not divide {count:,} devices",
-                f"supported sizes: {', '.join(str(n) for n in range(1, count + 1) if not count % n)}",
+                f"supported sizes: {', '.join(map(str, divisors([count])))}",
             )
         storage, mesh = model.storage(self.dtype), Mesh(count, ep=self.ep)
         if count > 1:

@@ -99,11 +99,6 @@ class Trained:
         """Tokens of a step in one replica."""
         return int(self.work.context * self.work.batch * self.accumulate)
 
-    @property
-    def passes(self) -> int:
-        """Passes over the layers, the backward pass counted twice."""
-        return 3 + (self.recompute == "full")
-
 
 class Sent(NamedTuple):
     """Bytes that a device sends over each axis in a micro-batch of all layers, and once a step; `halves`: calls over
@@ -207,7 +202,8 @@ def matmul_share(device: Device, c: TrainingConstants = MPT) -> float:
 def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> Parts:
     """Seconds of a step on each device, by the pipeline stage that has most layers. The head's time is taken to be
     shared by all stages, and experts get equally many tokens."""
-    mesh, passes, is_hot = trained.mesh, trained.passes, "fp8" in device.peak
+    mesh, is_hot = trained.mesh, "fp8" in device.peak
+    passes = 3 + (trained.recompute == "full")  # over the layers, the backward pass counted twice
     of_matmuls = passes - trained.frozen  # half of their backward pass is the gradient of their weights
     of_attention = 3.5 + (trained.recompute != "none")  # its backward pass has five matmuls for two
     share_of_peak = {"bf16": matmul_share(device, c), "fp8": c.fp8, "nvfp4": c.nvfp4}

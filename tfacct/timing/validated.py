@@ -103,13 +103,7 @@ KINDS: Mapping[Model, frozenset[str]] = {
 }
 """Axes of models that have kernels of their own: for compressed keys, for keys that an indexer chooses, and for
 recurrences."""
-MODELS: Mapping[Model, str] = {
-    "dense": "dense models",
-    "experts": "MoE models",
-    "recurrent": "recurrent models",
-    "indexed": "models with an indexer",
-    "compressed": "models with compressed keys",
-}
+MODELS: Mapping[str, str] = {kind: figures["models"] for kind, figures in TABLE.items() if "models" in figures}
 """Models of each kind in words."""
 
 
