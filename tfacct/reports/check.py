@@ -212,7 +212,7 @@ def _answer(found: Compared, size: str) -> str:
         counts = f"parameters{',' if saved else ' and'} the FLOPs of {size}{saved}"
         return f"Agrees: all {found.parameters[0]:,} {counts} match the config{paired}."
     first, more = found.mismatches[0], len(found.mismatches) - 1
-    others = "" if not more else f" ({more:,} more {'difference' if more == 1 else 'differences'} below)"
+    others = f" ({units.number_of(more, 'more difference')} below)" if more else ""
     return f"First difference: {first.words}{others}."
 
 

@@ -694,7 +694,6 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
         "latent": counted.latent_notes(zip(models, works, strict=True)),
     }
     hidden = sum(map(len, (flops, params, totals))) - sum(map(len, shown))
-    rows, them = ("row unchanged", "it") if hidden == 1 else ("rows unchanged", "them")
     report = build.report(
         DiffReport,
         models,
@@ -716,8 +715,11 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
         requests=[old.request, new.request],
         defaults=[replace(old.model, defaulted=build.shared_defaults(models))] if one_model else models,
     )
-    unchanged = f"({hidden:,} {rows}: {option('all', True)} shows {them})"
-    return replace(report, notes=(unchanged, *report.notes)) if hidden else report
+    if not hidden:
+        return report
+    them = "it" if hidden == 1 else "them"
+    unchanged = f"({units.number_of(hidden, 'row')} unchanged: {option('all', True)} shows {them})"
+    return replace(report, notes=(unchanged, *report.notes))
 
 
 def _changed_defaults(old: LoadedModel, new: LoadedModel) -> list[str]:

@@ -79,7 +79,7 @@ class FormulaReport(ModelReport):
 
     workload: WorkloadFacts | None
     biases_and_ties_of: str | None
-    of: Literal["flops", "params", "kv", "train", "saved"]
+    of: Of
     latent_attention: MlaMode | None
     total_formula: str
     total_text: str

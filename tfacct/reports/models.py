@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
 from tfacct.architecture.parts import Experts, MlaMode
 from tfacct.base import units
+from tfacct.base.errors import cut
 from tfacct.loading.index import Listed
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.model_description import EXPECTED_FROM, FORMAT_FIELDS, Provenance
@@ -190,7 +191,7 @@ def show(model: LoadedModel) -> ShowReport:
     rows: list[Row] = []
     for name in dict.fromkeys((*model.raw, *model.defaulted)):
         value = model.defaulted.get(name, model.raw.get(name))
-        rows.append({"field": name, "how": _how(model, name, name in read), "value": _shortened(json.dumps(value))})
+        rows.append({"field": name, "how": _how(model, name, name in read), "value": cut(json.dumps(value), 24)})
     counted = tuple(row for row in rows if row["field"] in read)
     others = tuple(row for row in rows if row["field"] not in read)
     columns = Column("field", "field"), Column("how", ""), Column("value", "value")
@@ -204,11 +205,6 @@ def show(model: LoadedModel) -> ShowReport:
         notes=lambda _: _source_notes(model.provenance),
         defaults=[],
     )
-
-
-def _shortened(value: str) -> str:
-    """A long value's beginning: the JSON has all of it."""
-    return value if len(value) <= 24 else f"{value[:23]}…"
 
 
 def _how(model: LoadedModel, name: str, read: bool) -> str:
