@@ -37,6 +37,20 @@ class LimitFacts(TypedDict):
     devices: int
 
 
+class ExactFit(LimitFacts):
+    """Whether a step fits a budget of memory."""
+
+    fits: bool
+
+
+class Budgeted(ExactFit):
+    """A memory limit, whether the question fits in it, and the largest context and batch that do."""
+
+    context_limit: int | None
+    largest_context: int | None
+    largest_batch: int | None
+
+
 @record
 class MemoryLimit:
     """Memory of each of `count` devices; a size in bytes without a `device`. `engine`: whose pool it leaves, and a

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 from tfacct.accounts.memory import (
     cache_bytes,
@@ -28,7 +28,7 @@ from tfacct.ledger.lines import WINDOW, State
 from tfacct.ledger.storage import Storage, Width, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading import selection
-from tfacct.loading.memory_limit import MemoryLimit
+from tfacct.loading.memory_limit import Budgeted, MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
 
@@ -66,6 +66,21 @@ def memory_of_stages(
         ModelMemory(stage, unsharded, whole_model, request, cached, dtype, mesh, number)
         for (number, stage), (_, unsharded) in both
     ]
+
+
+class RankFit(Budgeted):
+    """The largest context and batch that fit a budget on a rank, and the free memory."""
+
+    past_positions: str | None
+    context_slack_bytes: int | None
+    batch_slack_bytes: int | None
+
+
+class Fit(RankFit):
+    """The largest context and batch that fit a budget, and the free memory."""
+
+    context_stage: NotRequired[int]
+    batch_stage: NotRequired[int]
 
 
 class MemoryLine(TypedDict):
@@ -213,7 +228,7 @@ class ModelMemory:
             lines.append({"what": what, "kind": "cache", "elements": count, "dtype": dtype, "bytes": state_bytes[path]})
         return lines
 
-    def fit(self, limit: MemoryLimit) -> dict[str, Any]:
+    def fit(self, limit: MemoryLimit) -> RankFit:
         """The largest context at this batch and the largest batch at this context; 0 if not even 1 fits, None if the
         cache does not limit it. No context is longer than the position embedding of the whole model."""
         work, whole_model, free = self.work, self.whole_model, limit.usable - self.weights
@@ -255,19 +270,25 @@ class ModelMemory:
         return found | pool_facts(model, self.work, page_bytes, count, count * page, needed, count * page)
 
 
-def fitting_every_stage(found: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
-    """What fits on every stage, from what fits on each, by its index; and the stage that limits it."""
-    least = {**found[0][1], "fits": all(fit["fits"] for _, fit in found)}
-    for what in ("context", "batch"):
-        largest, slack = f"largest_{what}", f"{what}_slack_bytes"
+def fitting_every_stage(found: Sequence[tuple[int, RankFit]]) -> Fit:
+    """What fits on every stage, from what fits on each, by its index; and the stages that limit it."""
+    by_context = min(found, key=lambda one: _room(one[1]["largest_context"], one[1]["context_slack_bytes"]))
+    by_batch = min(found, key=lambda one: _room(one[1]["largest_batch"], one[1]["batch_slack_bytes"]))
+    return {
+        **found[0][1],
+        "fits": all(fit["fits"] for _, fit in found),
+        "largest_context": by_context[1]["largest_context"],
+        "largest_batch": by_batch[1]["largest_batch"],
+        "context_slack_bytes": by_context[1]["context_slack_bytes"],
+        "batch_slack_bytes": by_batch[1]["batch_slack_bytes"],
+        "context_stage": by_context[0],
+        "batch_stage": by_batch[0],
+    }
 
-        def place(stage: tuple[int, dict[str, Any]], largest: str = largest, slack: str = slack) -> tuple[int, ...]:
-            one = stage[1]
-            return (1, one[slack]) if one[largest] is None else (0, one[largest], one[slack] or 0)
 
-        number, fewest = min(found, key=place)
-        least |= {largest: fewest[largest], slack: fewest[slack], f"{what}_stage": number}
-    return least
+def _room(largest: int | None, slack: int | None) -> tuple[bool, int, int]:
+    """Sort key of a stage: the largest context or batch that fits, and the free bytes; without a limit the last."""
+    return largest is None, largest or 0, slack or 0
 
 
 def pool_facts(

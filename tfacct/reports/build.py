@@ -16,7 +16,6 @@ from tfacct.families import CUSTOM, config_class
 from tfacct.ledger import paths
 from tfacct.ledger.workload import Request
 from tfacct.loading import selection
-from tfacct.loading.memory_limit import LimitFacts
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.selection import WorkloadFacts as WorkloadFacts
 from tfacct.loading.skipped import Skipped
@@ -31,20 +30,6 @@ if TYPE_CHECKING:
 
 DtypeFrom: TypeAlias = Literal["given", "published", "assumed"]
 """Source of the weights' format: the user, the config or its files, or an assumption."""
-
-
-class ExactFit(LimitFacts):
-    """Whether a step fits a budget of memory."""
-
-    fits: bool
-
-
-class Budgeted(ExactFit):
-    """A memory limit, whether the question fits in it, and the largest context and batch that do."""
-
-    context_limit: int | None
-    largest_context: int | None
-    largest_batch: int | None
 
 
 class Axis(TypedDict):

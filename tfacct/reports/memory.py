@@ -23,9 +23,11 @@ from tfacct.loading.skipped import Skipped
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import PLAIN, Column, Note, NoteRow, Row, Table, notes
 from tfacct.parallel.rank_memory import (
+    Fit,
     MemoryLine,
     ModelMemory,
     Pages,
+    RankFit,
     fitting_every_stage,
     is_latent,
     memory_of_stages,
@@ -46,16 +48,6 @@ END = "the length of its position embedding"
 
 of_memory: Keys[[ModelMemory]] = Keys()
 of_batch: Keys[[About]] = Keys()
-
-
-class Fit(build.Budgeted):
-    """The largest context and batch that fit a budget, and the free memory."""
-
-    past_positions: str | None
-    context_slack_bytes: int | None
-    batch_slack_bytes: int | None
-    context_stage: NotRequired[int]
-    batch_stage: NotRequired[int]
 
 
 class WholeMemory(Object):
@@ -275,7 +267,7 @@ def _rank_facts(one: ModelMemory, kind: type[Object], options: MemoryOptions) ->
     return ranks.rank_facts(one.mesh, one.stage, values_of(kind, _whole_memory(one, options)))
 
 
-def _fit(stages: Sequence[ModelMemory], limit: MemoryLimit) -> dict[str, Any]:
+def _fit(stages: Sequence[ModelMemory], limit: MemoryLimit) -> RankFit:
     """The largest context and batch that fit a rank of every stage."""
     found = []
     for one in stages:
@@ -289,7 +281,7 @@ def _fit(stages: Sequence[ModelMemory], limit: MemoryLimit) -> dict[str, Any]:
     return found[0][1] if len(found) == 1 else fitting_every_stage(found)
 
 
-def _fit_of(whole_model: LoadedModel, options: MemoryOptions) -> dict[str, Any]:
+def _fit_of(whole_model: LoadedModel, options: MemoryOptions) -> RankFit:
     """The largest context and batch of a model that fit the limit. Raises TfacctError."""
     assert options.limit is not None
     _, (one,), _ = sharded([whole_model], options.mesh, options.dtype)

@@ -18,6 +18,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import selection
+from tfacct.loading.memory_limit import ExactFit, MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, NoteRow, Row, Table, Tick, notes, unwatched
@@ -33,6 +34,7 @@ from tfacct.training.lora import adapted_layers, adapters_of, lora_targets, rout
 from tfacct.training.memory import (
     FLOPS_ALONE,
     LONGEST,
+    TrainFit,
     TrainingMemory,
     changes,
     fits_in,
@@ -53,7 +55,6 @@ from tfacct.training.step import Adapter
 from tfacct.training.unsupported import alone, reads_images, supports, unsupported_layout
 
 if TYPE_CHECKING:
-    from tfacct.loading.memory_limit import MemoryLimit
     from tfacct.timing.step_estimate import StepEstimate
 
 By = Literal["phase", "tensor", "part"]
@@ -113,12 +114,6 @@ class SavedByModule(TypedDict):
 
     module: str
     bytes: int
-
-
-class TrainFit(build.Budgeted):
-    """Whether a training step fits a budget, and the changes that lower its peak."""
-
-    changes: list[dict[str, Any]]
 
 
 class WholeStep(TypedDict):
@@ -196,7 +191,7 @@ class ExactTrainReport(StepReport):
     formula_peak_bytes: int | None = of_measured(lambda one: one.formula and int(one.formula.peak.total))
     formula_error: float | None = of_measured(lambda one: None if one.error is None else float(one.error))
     formula_reason: str | None = of_measured(lambda one: one.no_formula)
-    fit: build.ExactFit | None = of_measured(lambda one: one.limit and {**one.limit.facts, "fits": one.fits})
+    fit: ExactFit | None = of_measured(lambda one: one.limit and {**one.limit.facts, "fits": one.fits})
     lines: list[dict[str, Any]] = of_measured(
         lambda one: [{"module": module, "bytes": size} for module, size in one.memory.saved_by.items()]
     )
@@ -207,7 +202,7 @@ class Step:
     """One model's training step. `fits`: what fits the memory `limit` of a device, as in the JSON."""
 
     memory: TrainingMemory
-    fits: dict[str, Any] | None
+    fits: TrainFit | None
     limit: MemoryLimit | None
 
     @property
@@ -346,14 +341,16 @@ def _check_on_devices(
         tried.append((option("lora", recipe.lora), "on each", replace(recipe, weights_dtype=None)))
     if recipe.optimizer != ADAMW:
         tried.append((option("optimizer", ADAMW), "on each", replace(recipe, optimizer=ADAMW)))
-    work, fitting, others = selection.workload(model, request), list[str](), list[str]()
+    work, supported, fitting = selection.workload(model, request), list[str](), list[str]()
     for typed, on, other in tried:
-        if supports(model, other):
-            memory = training_memory(model, work, other)
-            needs = f"{typed} (it needs {_peak(memory)} {on})"
-            (fitting if memory.peak.total <= limit.usable else others).append(needs)
+        if not supports(model, other):
+            continue
+        memory = training_memory(model, work, other)
+        supported.append(f"{typed} (it needs {_peak(memory)} {on})")
+        if memory.peak.total <= limit.usable:
+            fitting.append(supported[-1])
     where = f"{units.binary(limit.usable)} at context {work.context:,}"
-    hint = f"{' or '.join(others)} is supported, but does not fit in {where}"
+    hint = f"{' or '.join(supported)} is supported, but does not fit in {where}"
     if fitting:
         hint = f"{' or '.join(fitting)} fits in {where}"
     raise UsageError(f"{model.name}: {found.reason}", hint)

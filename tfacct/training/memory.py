@@ -18,7 +18,7 @@ from tfacct.ledger.einsum import Axes
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
-from tfacct.loading.memory_limit import MemoryLimit
+from tfacct.loading.memory_limit import Budgeted, MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.training.bounds import Bound, bound, is_published
 from tfacct.training.model_step import stored, training_step
@@ -217,7 +217,13 @@ def largest_context(one: TrainingMemory, budget: int, recipe: Recipe) -> int:
     return least * largest_that_fits(lambda n: _peak(one, least * n, batch, recipe), budget, longest // least)
 
 
-def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
+class TrainFit(Budgeted):
+    """Whether a training step fits a budget, and the changes that lower its peak."""
+
+    changes: list[dict[str, Any]]
+
+
+def what_fits(one: TrainingMemory, given: MemoryLimit) -> TrainFit:
     """The largest context and batch that fit and, if the step does not, the changes that lower its peak."""
     budget, mesh = given.usable, one.recipe.mesh
     batch = largest_batch(one, budget, one.recipe)
