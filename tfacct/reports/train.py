@@ -30,7 +30,7 @@ from tfacct.reports.model_notes import RESERVED, ROOM, TIGHTLY
 from tfacct.training import states
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.exact import ExactStep, exact
-from tfacct.training.lora import adapted_layers, adapters_of, lora_targets, routed, unpacked_elements
+from tfacct.training.lora import Lora, adapted_layers, lora_targets, routed, unpacked_elements
 from tfacct.training.memory import (
     FLOPS_ALONE,
     LONGEST,
@@ -51,7 +51,6 @@ from tfacct.training.recompute import DEFAULT as CORE_ATTN
 from tfacct.training.saved_lines import TrainLine, by_part, saved_lines
 from tfacct.training.selection import of_own_size, trainable
 from tfacct.training.states import optimizer_memory
-from tfacct.training.step import Adapter
 from tfacct.training.unsupported import alone, reads_images, supports, unsupported_layout
 
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ By = Literal["phase", "tensor", "part"]
 
 
 of_phase: Keys[[Phase]] = Keys()
-of_adapted: Keys[[TrainingMemory]] = Keys()
 of_one_device: Keys[[Recipe, TrainingMemory]] = Keys()
 of_any: Keys[[Step | Measured]] = Keys()
 of_step: Keys[[Step]] = Keys()
@@ -80,33 +78,6 @@ class TrainPhase(Object):
     temporary_bytes: int = of_phase(lambda one: one.temporary)
     gathered_bytes: int = of_phase(lambda one: one.gathered)
     total_bytes: int = of_phase(lambda one: one.total)
-
-
-def _adapted_paths(one: TrainingMemory) -> list[str]:
-    layers = adapted_layers(one.model, lora_targets(one.recipe.lora or ""))
-    return list(dict.fromkeys(line.path for layer in layers for line in layer.matmuls))
-
-
-def _modules(one: TrainingMemory) -> list[str]:
-    modules = one.model.config.hf_module_paths()
-    return list(dict.fromkeys(modules.get(path, path) for path in _adapted_paths(one)))
-
-
-def _adapter_sum(one: TrainingMemory, size: Callable[[Adapter], Any]) -> int:
-    return sum(len(each.numbers) * int(size(each)) for each in adapters_of(one.model, one.recipe)[0])
-
-
-class Lora(Object):
-    """LoRA adapters: adapted matmuls, modules of the class, and size."""
-
-    rank: int = of_adapted(lambda one: lora_targets(one.recipe.lora or "").rank)
-    dtype: str = of_adapted(lambda one: one.recipe.adapter_dtype)
-    dropout: float = of_adapted(lambda one: one.recipe.lora_dropout)
-    weights: str = of_adapted(lambda one: one.recipe.weights_dtype or one.recipe.dtype)
-    products: list[str] = of_adapted(lambda one: [paths.short(path) for path in _adapted_paths(one)])
-    modules: list[str] = of_adapted(_modules)
-    params: int = of_adapted(lambda one: _adapter_sum(one, lambda each: each.elements))
-    bytes: int = of_adapted(lambda one: _adapter_sum(one, lambda each: each.bytes))
 
 
 class SavedByModule(TypedDict):
@@ -156,7 +127,7 @@ class TrainReport(StepReport):
     global_batch_size: int
     master_weights: Literal["fp32"] | None = of_step(lambda one: one.recipe.master_weights)
     gradient_dtype: str = of_step(lambda one: one.recipe.gradient_dtype or one.recipe.trained_dtype)
-    lora_adapters: Lora | None = of_step(lambda one: None if one.recipe.lora is None else values_of(Lora, one.memory))
+    lora_adapters: Lora | None = of_step(lambda one: one.lora)
     master_weights_bytes: int = of_step(lambda one: one.memory.step.master_weights)
     packing: bool = of_step(lambda one: one.recipe.packing)
     offload: str | None = of_step(lambda one: one.recipe.offload)
@@ -219,6 +190,11 @@ class Step:
     def mesh(self) -> Mesh:
         """The parallel layout; with one rank if there is none."""
         return self.recipe.mesh or Mesh()
+
+    @property
+    def lora(self) -> dict[str, Any] | None:
+        """The adapters, as in the JSON."""
+        return None if self.recipe.lora is None else values_of(Lora, self.memory.model, self.recipe)
 
     @cached_property
     def saved(self) -> list[TrainLine]:
@@ -764,7 +740,9 @@ def _saved(step: Step) -> str:
 
 
 def _adapters(step: Step) -> str:
-    lora = values_of(Lora, step.memory)
+    lora = step.lora
+    if lora is None:
+        return ""
     size = f"{lora['params']:,} parameters, {units.binary(lora['bytes'])}"
     return f"Adapters: rank {lora['rank']} in {lora['dtype']}, {size}. Other weights are frozen."
 
@@ -907,7 +885,7 @@ NOTES = (
     NoteRow("whole_experts", 1, lambda step: ranks.whole_experts_note(step.memory.model, step.mesh)),
     NoteRow("buckets", 1, buckets),
     NoteRow("time", 1, _time),
-    NoteRow("adapters", 1, lambda step: step.recipe.lora and _adapters(step)),
+    NoteRow("adapters", 1, _adapters),
     NoteRow("sent", 1, lambda step: step.mesh.ep > 1 and _sent(step)),
     NoteRow("largest", 1, lambda step: not _close(step) and _largest(step)),
     NoteRow("received", 1, _received),

@@ -8,9 +8,9 @@ adapter is saved.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tfacct.architecture.parts import Experts
 from tfacct.base import units
@@ -22,6 +22,7 @@ from tfacct.ledger.lines import Matmul
 from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
+from tfacct.output.keys import Keys, Object
 from tfacct.training.phases import BATCH
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.saved_tensors import ENCODER
@@ -254,6 +255,38 @@ def adapters_of(model: LoadedModel, recipe: Recipe) -> tuple[tuple[Adapter, ...]
             found.append(Adapter(path, shape[0], elements, bytes_each * elements, numbers))
             parameters.append(TorchParameter(shape, len(numbers), layer.group))
     return tuple(found), parameters
+
+
+def _adapted_paths(model: LoadedModel, recipe: Recipe) -> list[str]:
+    layers = adapted_layers(model, lora_targets(recipe.lora or ""))
+    return list(dict.fromkeys(line.path for layer in layers for line in layer.matmuls))
+
+
+def _adapted_modules(model: LoadedModel, recipe: Recipe) -> list[str]:
+    modules = model.config.hf_module_paths()
+    return list(dict.fromkeys(modules.get(path, path) for path in _adapted_paths(model, recipe)))
+
+
+def _sum_of(model: LoadedModel, recipe: Recipe, size: Callable[[Adapter], Any]) -> int:
+    return sum(len(each.numbers) * int(size(each)) for each in adapters_of(model, recipe)[0])
+
+
+of_adapters: Keys[[LoadedModel, Recipe]] = Keys()
+
+
+class Lora(Object):
+    """LoRA adapters: adapted matmuls, modules of the class, and size."""
+
+    rank: int = of_adapters(lambda _, recipe: lora_targets(recipe.lora or "").rank)
+    dtype: str = of_adapters(lambda _, recipe: recipe.adapter_dtype)
+    dropout: float = of_adapters(lambda _, recipe: recipe.lora_dropout)
+    weights: str = of_adapters(lambda _, recipe: recipe.weights_dtype or recipe.dtype)
+    products: list[str] = of_adapters(
+        lambda model, recipe: [paths.short(path) for path in _adapted_paths(model, recipe)]
+    )
+    modules: list[str] = of_adapters(_adapted_modules)
+    params: int = of_adapters(lambda model, recipe: _sum_of(model, recipe, lambda each: each.elements))
+    bytes: int = of_adapters(lambda model, recipe: _sum_of(model, recipe, lambda each: each.bytes))
 
 
 def packed_bytes(model: LoadedModel) -> int:
