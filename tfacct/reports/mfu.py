@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tfacct.accounts.metrics import Point
 from tfacct.architecture.parts import MlaMode
 from tfacct.base import units
-from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request
@@ -27,7 +27,7 @@ from tfacct.timing.utilization import (
     Convention,
     above_peak,
     check_positive,
-    flops_per_token,
+    conventions,
     peak_of,
 )
 
@@ -131,7 +131,7 @@ def mfu(
     speed = _speed(tokens_per_second, step_time, work.batch * work.context)
     point, limit = Point(model.ledger, work, train=train), device_limit(count, device, training=True)
     longest = request.ctx is None and selection.takes_context(model, model.context + 1)
-    run = Run(model, point, limit, units_of, peak, speed, step_time, longest, *_per_token(point))
+    run = Run(model, point, limit, units_of, peak, speed, step_time, longest, *conventions(point))
     facts = values_of(MfuReport, run)
     rows: tuple[Row, ...] = tuple(
         {
@@ -191,18 +191,6 @@ def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int
     return tokens / value if name == "step_time" else float(value)
 
 
-def _per_token(point: Point) -> tuple[dict[Convention, float], list[str]]:
-    """FLOPs per token by convention; and why there are none in others."""
-    found: dict[Convention, float] = {}
-    missing = []
-    for convention in CONVENTIONS:
-        try:
-            found[convention] = float(flops_per_token(point, convention))
-        except TfacctError as error:
-            missing.append(error.message)
-    return found, missing
-
-
 def _implausible(run: Run) -> str | None:
     """What may be wrong with a run in bf16 that is faster than matmuls alone; None above the peak, which the answer
     says."""
@@ -220,26 +208,14 @@ def _implausible(run: Run) -> str | None:
 
 def _expected(run: Run) -> str | None:
     """The estimated time of the step under FSDP next to that of the run; None without an estimate."""
-    from tfacct.parallel.mesh import Mesh
-    from tfacct.timing.step_estimate import step_estimate
-    from tfacct.training.recipe import Recipe
+    from tfacct.timing.step_estimate import fsdp_step
 
-    count, work = run.limit.count, run.point.work
-    each, rest = divmod(work.batch, count)
-    if rest:
+    found = fsdp_step(run.model, run.point.work, run.limit, run.dtype)
+    if found is None:
         return None
-    for batch, times in ((each, 1), (1, each)):
-        recipe = Recipe(mesh=Mesh(fsdp=count) if count > 1 else None, gradient_accumulation=times)
-        try:
-            found = step_estimate(run.model, replace(work, batch=batch), recipe, run.limit, run.dtype)
-        except TfacctError:
-            return None
-        if found.memory.fits:
-            break
-    else:
-        return None
+    batch, times = found.work.batch, found.recipe.gradient_accumulation
     took, seconds, interval = run.step_time or 0, units.seconds(found.parts.seconds), found.interval
-    how = "under FSDP, " if count > 1 else ""
+    how = "under FSDP, " if run.limit.count > 1 else ""
     how += "without recomputation" + (f", {times:,} micro-batches of {batch:,}" if times > 1 else "")
     words = f"tfacct expects ≈ {seconds}{found.mfu_words}, {how}"
     if interval is None:

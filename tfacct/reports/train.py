@@ -15,7 +15,6 @@ from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import ExactFit, MemoryLimit
@@ -36,22 +35,22 @@ from tfacct.training.memory import (
     LONGEST,
     TrainFit,
     TrainingMemory,
+    WholeStep,
     changes,
     fits_in,
     largest_batch,
     largest_context,
     training_memory,
     what_fits,
+    whole_step,
 )
-from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import FORWARD_END, LOSS, Phase
 from tfacct.training.recipe import ADAMW, FP32, NF4, Recipe, batch_words, micro_batches, size_facts
 from tfacct.training.recompute import DEFAULT as CORE_ATTN
 from tfacct.training.saved_lines import TrainLine, by_part, saved_lines
 from tfacct.training.selection import of_own_size, trainable
-from tfacct.training.states import optimizer_memory
-from tfacct.training.unsupported import alone, reads_images, supports, unsupported_layout
+from tfacct.training.unsupported import reads_images, supports, unsupported_layout
 
 if TYPE_CHECKING:
     from tfacct.timing.step_estimate import StepEstimate
@@ -85,15 +84,6 @@ class SavedByModule(TypedDict):
 
     module: str
     bytes: int
-
-
-class WholeStep(TypedDict):
-    """The training step of the whole model, next to that of one rank."""
-
-    weights_bytes: int
-    optimizer_bytes: int
-    gradients_bytes: int
-    saved_bytes: int
 
 
 class StepReport(build.ModelReport):
@@ -231,19 +221,6 @@ class Step:
     def saved_bytes(self) -> int:
         """Bytes of these; on a pipeline rank of all micro-batches in flight."""
         return int(self.memory.saved_bytes)
-
-    @cached_property
-    def unsharded(self) -> dict[str, int]:
-        """The step on one device. FSDP stores weights in fp32 and casts them when they are gathered."""
-        model, recipe = self.memory.model, self.recipe
-        one = training_memory(model, self.work, alone(recipe))
-        sizes = {key: getattr(one, key) for key in WholeStep.__annotations__}
-        if recipe.shards_weights and recipe.weights_dtype == FP32:
-            tensors, each = stored(model), width(FP32)
-            stored_bytes = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
-            state = optimizer_memory(recipe, tensors, each.bits // 8).optimizer_state
-            sizes |= {"weights_bytes": stored_bytes, "gradients_bytes": stored_bytes, "optimizer_bytes": state}
-        return {key: int(size) for key, size in sizes.items()}
 
     def with_recipe(self, **fields: Any) -> TrainingMemory | None:
         """The step with other fields of the recipe; None if it is not supported."""
@@ -407,7 +384,7 @@ def _facts(of: Step) -> dict[str, Any]:
     """Keys of `TrainReport`."""
     layout, mesh, stage = dict[str, Any](), of.recipe.mesh, of.memory.step.stage
     if mesh is not None:
-        layout = {"mesh": values_of(build.MeshFacts, mesh), "whole": of.unsharded}
+        layout = {"mesh": values_of(build.MeshFacts, mesh), "whole": whole_step(of.memory)}
     if mesh is not None and stage is not None:
         times = microbatches(mesh, of.work.axes(), train=True)
         layout |= {"stage": stage.rank + 1, "in_flight": stage.in_flight, **waits_facts(mesh, times, train=True)}

@@ -218,6 +218,23 @@ def step_estimate(
     return StepEstimate(model, work, recipe, device, trained, alike, link, link_tp, parts, needed, total_tokens, mfu)
 
 
+def fsdp_step(model: LoadedModel, work: Workload, where: MemoryLimit, dtype: str) -> StepEstimate | None:
+    """A step of all these sequences under FSDP, without recomputation: one micro-batch on each device, or else
+    micro-batches of one sequence. None if neither fits, or if there is no estimate."""
+    each, rest = divmod(work.batch, where.count)
+    mesh = Mesh(fsdp=where.count) if where.count > 1 else None
+    for batch, times in () if rest else ((each, 1), (1, each)):
+        try:
+            found = step_estimate(
+                model, replace(work, batch=batch), Recipe(mesh=mesh, gradient_accumulation=times), where, dtype
+            )
+        except TfacctError:
+            return None
+        if found.memory.fits:
+            return found
+    return None
+
+
 def fitting_options(one: StepEstimate) -> dict[str, int | str] | None:
     """The first change of options after which a step fits: the one that `train` suggests, if it costs FLOPs alone; or
     recomputation, smaller and more micro-batches, then more devices."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tfacct.accounts.metrics import Point, flops_of, moved, rule_of_thumb
 from tfacct.base import units
-from tfacct.base.errors import UsageError, nearest
+from tfacct.base.errors import TfacctError, UsageError, nearest
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.loading.devices import Device
@@ -40,6 +40,18 @@ def flops_per_token(point: Point, convention: Convention = "full") -> Fraction:
     else:
         flops = int(flops_of(replace(point, masked=convention == "causal")))
     return Fraction(flops, int(point.tokens))
+
+
+def conventions(point: Point) -> tuple[dict[Convention, float], list[str]]:
+    """FLOPs per new token by convention; and why there are none in others."""
+    found: dict[Convention, float] = {}
+    missing = []
+    for convention in CONVENTIONS:
+        try:
+            found[convention] = float(flops_per_token(point, convention))
+        except TfacctError as error:
+            missing.append(error.message)
+    return found, missing
 
 
 def _palm(point: Point) -> int:

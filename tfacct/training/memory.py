@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.step_flops import How, recomputed_flops
@@ -26,7 +26,7 @@ from tfacct.training.phases import Phase, peak, phases
 from tfacct.training.recipe import FP32, NF4, OFFLOADED, Recipe, micro_batches
 from tfacct.training.states import HostMemory, on_device, on_host, optimizer_memory, with_gradient_dtype
 from tfacct.training.step import TrainingStep
-from tfacct.training.unsupported import OTHER_IMAGES, check_supported, of_another_size, reads_images, refusal
+from tfacct.training.unsupported import OTHER_IMAGES, alone, check_supported, of_another_size, reads_images, refusal
 
 
 class TrainingMemory:
@@ -124,6 +124,32 @@ def training_memory(model: LoadedModel, work: Workload, recipe: Recipe) -> Train
 
     steps = steps_of_ranks(model, sequences_of_rank(model, recipe.mesh, work), recipe)
     return max((TrainingMemory(model, work, recipe, step) for step in steps), key=lambda one: int(one.peak.total))
+
+
+class WholeStep(TypedDict):
+    """The training step of the whole model, next to that of one rank."""
+
+    weights_bytes: int
+    optimizer_bytes: int
+    gradients_bytes: int
+    saved_bytes: int
+
+
+def whole_step(of_rank: TrainingMemory) -> WholeStep:
+    """The step on one device. FSDP stores weights in fp32 and casts them when they are gathered."""
+    model, recipe = of_rank.model, of_rank.recipe
+    one = training_memory(model, of_rank.work, alone(recipe))
+    weights, state, gradients = one.weights_bytes, one.optimizer_bytes, one.gradients_bytes
+    if recipe.shards_weights and recipe.weights_dtype == FP32:
+        tensors, each = stored(model), width(FP32)
+        weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
+        state = optimizer_memory(recipe, tensors, each.bits // 8).optimizer_state
+    return {
+        "weights_bytes": int(weights),
+        "optimizer_bytes": int(state),
+        "gradients_bytes": int(gradients),
+        "saved_bytes": int(one.saved_bytes),
+    }
 
 
 def memory_at(model: LoadedModel, recipe: Recipe) -> Callable[[Workload], TrainingMemory]:
