@@ -100,6 +100,16 @@ class LoadedModel(ModelDescription):
         parts = self.architecture.parts()
         return next((part.mla_mode for part in parts if isinstance(part, LatentAttention)), None)
 
+    def longer_positions(self, context: int) -> int:
+        """Parameters that position embeddings of this context would add; 0 for embeddings that are resampled."""
+        shape = self.architecture  # of the whole model, where the ledger may be of one rank
+        if shape.positions is not None and shape.positions.tiles is not None:
+            return 0
+        longer = shape.with_positions(context)
+        if longer == shape:
+            return 0
+        return int(sum(longer.ledger().parameters().values()) - sum(shape.ledger().parameters().values()))
+
     def running(self, mode: MlaMode) -> LoadedModel:
         """Return the model with this mode of latent attention, if the mode is `auto`."""
         return self._with_architecture(self.architecture.running(mode))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from math import ceil
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from tfacct.ledger.einsum import rounded_up
 
@@ -47,3 +48,14 @@ def to_all(what: str, when: When, calls: int, given: int | Fraction, result: int
     """An all-to-all over `ep`. A rank keeps one of the equal parts of its tensor; bytes are rounded up."""
     sent = ceil(Fraction(given * (ranks - 1), ranks))
     return Collective(what, "all-to-all", "ep", when, "experts", calls, calls * ceil(result), calls * sent, "E")
+
+
+def sent_over(lines: Iterable[Collective]) -> dict[str, int]:
+    """Sent bytes by axis of the layout, and collective if the axis has one: `all-to-all over ep`."""
+    lines, found = [line for line in lines if line.sent], dict[str, int]()
+    for axis in get_args(Over):
+        of_axis = [line for line in lines if line.over == axis]
+        kinds = {line.kind for line in of_axis}
+        name = f"{kinds.pop()} over {axis}" if len(kinds) == 1 else f"over {axis}"
+        found |= {name: sum(line.sent for line in of_axis)} if of_axis else {}
+    return found

@@ -509,21 +509,10 @@ def _past_context(group: Sequence[LoadedModel], context: int) -> str:
         f"hint: {first.name} has a context of {units.between(model.context for model in past.values())}{some}."
         f" Counted at {context:,} anyway"
     )
-    added = {longer_table(model, context) for model in past.values()}
+    added = {model.longer_positions(context) for model in past.values()}
     if not any(added):
         return f"{hint}."
     return f"{hint}; the {units.between(added)} parameters of a longer position embedding are not included."
-
-
-def longer_table(model: LoadedModel, context: int) -> int:
-    """Parameters that longer position embeddings would add; 0 for embeddings that are resampled."""
-    shape = model.architecture  # of the whole model, where the ledger may be of one rank
-    if shape.positions is not None and shape.positions.tiles is not None:
-        return 0
-    longer = shape.with_positions(context)
-    if longer == shape:
-        return 0
-    return int(sum(longer.ledger().parameters().values()) - sum(shape.ledger().parameters().values()))
 
 
 COMPONENTS = {

@@ -18,7 +18,7 @@ from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, NoteRow, Table, notes
-from tfacct.parallel.collectives import Collective, Kind, Of, Over, When
+from tfacct.parallel.collectives import Collective, Kind, Of, Over, When, sent_over
 from tfacct.parallel.mesh import Mesh, checked, padded_axes
 from tfacct.parallel.model_collectives import Ends, RankCollectives, checked_ends, rank_collectives
 from tfacct.parallel.pipeline import microbatches, waits_facts
@@ -167,17 +167,6 @@ def comms(
 
 
 # The answer and the table.
-
-
-def sent_over(lines: Iterable[Collective]) -> dict[str, int]:
-    """Sent bytes by axis of the layout, and collective if the axis has one: `all-to-all over ep`."""
-    lines, found = [line for line in lines if line.sent], dict[str, int]()
-    for axis in get_args(Over):
-        of_axis = [line for line in lines if line.over == axis]
-        kinds = {line.kind for line in of_axis}
-        name = f"{kinds.pop()} over {axis}" if len(kinds) == 1 else f"over {axis}"
-        found |= {name: sum(line.sent for line in of_axis)} if of_axis else {}
-    return found
 
 
 def _answer(about: Comms) -> str:

@@ -298,7 +298,7 @@ def _counted(model: LoadedModel) -> list[str]:
 def _longer(model: LoadedModel) -> list[int]:
     """Additional parameters of a position embedding for a longer context: per token, and a constant."""
     longest = model.context
-    first, second = (build.longer_table(model, longest + more) for more in (1, 2))
+    first, second = (model.longer_positions(longest + more) for more in (1, 2))
     return [second - first, first - (second - first) * (longest + 1)] if first else []
 
 

@@ -29,7 +29,7 @@ from tfacct.parallel.search import label, layouts_with, sizes_of
 from tfacct.parallel.support import gathers_heads, unsupported_part
 from tfacct.reports import build, comms, model_notes
 from tfacct.reports.ranks import ROUTING, receive_buffers, whole_experts_note
-from tfacct.timing.layout_time import ORDERS, Order, Times, ranking
+from tfacct.timing.layout_time import ORDERS, Order, Times, by_law, ranking
 from tfacct.timing.placement import Deployment
 from tfacct.timing.step_estimate import step_estimate, steps_alike
 from tfacct.timing.training_time import Trained
@@ -159,7 +159,7 @@ class Plan:
     @property
     def laws(self) -> dict[str, list[Candidate]]:
         """Layouts that fit, by the law of their estimate, "" without one; the best first."""
-        return _by_law(self.ranked)
+        return by_law(self.ranked)
 
     @property
     def first_by_law(self) -> dict[str, Candidate]:
@@ -178,7 +178,7 @@ class Plan:
         laws, most = self.laws, self.limit or len(self.shown)
         if not laws:  # the larger ones are lazy
             return [self.found.larger[:most]]
-        for law, (best, *_) in _by_law(self.roomy).items():
+        for law, (best, *_) in by_law(self.roomy).items():
             found = laws.get(law, [])
             if found and self.is_tight(found[0]) and best not in found:
                 laws[law] = sorted([*found, best], key=ORDERS[self.by])
@@ -213,13 +213,6 @@ class Plan:
     def unit(self) -> str:
         """What the bytes sent are counted per."""
         return "a step" if self.recipe is not None else "a token" if self.model.has_cache else "a pass"
-
-
-def _by_law(found: Sequence[Candidate]) -> dict[str, list[Candidate]]:
-    laws: dict[str, list[Candidate]] = {}
-    for one in found:
-        laws.setdefault("" if one.estimate is None else one.estimate.stack, []).append(one)
-    return laws
 
 
 def plan(
@@ -280,7 +273,7 @@ def plan(
             reason = error.message.removeprefix(f"{model.name}: ")
     by, ranked, reason = ranking(found, estimates, by, reason)
     roomy: Sequence[Candidate] = ()
-    if recipe is not None and not complete and any(fit.is_tight(each[0].bytes) for each in _by_law(ranked).values()):
+    if recipe is not None and not complete and any(fit.is_tight(each[0].bytes) for each in by_law(ranked).values()):
         with_room = TrainingSearch(model, recipe, work, fit.roomy, recompute=tried, least=least).result(meshes)
         roomy = ranking(with_room, estimates, by if estimates is None else None)[1]
     best, lines = (ranked or found.larger)[0], None
@@ -442,7 +435,7 @@ FIRST = {"time": "Fastest", "memory": "Least memory", "sent": "Least communicati
 
 def _with_room(one: Plan) -> str:
     """The best layouts with room for what the CUDA allocator reserves, of laws whose best has none."""
-    roomy = _by_law(one.roomy)
+    roomy = by_law(one.roomy)
     laws = [law for law, found in one.laws.items() if one.is_tight(found[0]) and law in roomy]
     if one.by == "time":
         laws = [law for law in laws if law]

@@ -21,10 +21,10 @@ from tfacct.loading.memory_limit import ExactFit, MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, NoteRow, Row, Table, Tick, notes, unwatched
+from tfacct.parallel.collectives import sent_over
 from tfacct.parallel.mesh import Mesh, mesh_on
 from tfacct.parallel.pipeline import bubble, microbatches, waits_facts
 from tfacct.reports import build, ranks
-from tfacct.reports.comms import sent_over
 from tfacct.reports.model_notes import RESERVED, ROOM, TIGHTLY
 from tfacct.training import states
 from tfacct.training.bounds import accuracy, decides

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any, Literal, TypeAlias
@@ -93,6 +93,14 @@ ORDERS: Mapping[Order, Key] = {
 }
 """By what layouts are ordered. The ways in which one fits are compared by all but the last: of equal ones the first
 recomputes least."""
+
+
+def by_law(found: Iterable[Candidate]) -> dict[str, list[Candidate]]:
+    """Layouts by the law of their estimate, "" without one, in their order."""
+    laws: dict[str, list[Candidate]] = {}
+    for one in found:
+        laws.setdefault("" if one.estimate is None else one.estimate.stack, []).append(one)
+    return laws
 
 
 def ranking(
