@@ -48,9 +48,8 @@ from tfacct.timing.calibrated import ReferencePass, reference_pass
 from tfacct.timing.kernel_time import CONSTANTS, Step, Timed, least_read
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import StepEstimate, constants_of, fitting_options, step_estimate
-from tfacct.timing.training_time import UTILIZATION
 from tfacct.timing.utilization import flops_per_token
-from tfacct.timing.validated import STORED, Metric
+from tfacct.timing.validated import BASELINE, STORED, Metric
 from tfacct.training.recipe import Recipe, batch_words
 from tfacct.training.states import precision
 
@@ -120,12 +119,7 @@ LEAST = (
 """What the least memory includes: of one micro-batch, and of several, whose gradients stay in memory."""
 
 
-BASELINE: Mapping[bool, Mapping[str, Any]] = {
-    False: {"mfu": UTILIZATION[False], "error": 0.131, "steps": "llm-foundry"},
-    True: {"mfu": UTILIZATION[True], "error": 0.102, "steps": "Megatron-LM"},
-}
 RECOUNTED = ", recomputed FLOPs included"
-"""A constant utilization, its median error, and on which steps: by whether the layout is one of Megatron-LM."""
 STATED_CONVENTION = "seconds of all FLOPs, without recomputation, at a stated share of the bf16 peak"
 
 
@@ -462,7 +456,7 @@ def _train_table(one: StepEstimate) -> Table:
     rows: list[Row] = [
         {"what": PARTS[name], "seconds": part, "share": part / seconds} for name, part in one.parts.items() if part
     ]
-    baseline = f"baseline, {UTILIZATION[one.trained.megatron]:.1%} MFU{RECOUNTED * _recounts(one)}"
+    baseline = f"baseline, {BASELINE[one.trained.megatron]['mfu']:.1%} MFU{RECOUNTED * _recounts(one)}"
     totals = {
         "step": f"≈ {units.seconds(seconds)}",
         "80% interval": one.interval and units.time_range(one.interval),

@@ -24,9 +24,10 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.support import check_axes, check_sizes
 from tfacct.timing import training_time
 from tfacct.timing.placement import unsupported_part
-from tfacct.timing.training_time import MEGATRON, MPT, RECENT, UTILIZATION, Parts, Trained, TrainingConstants
+from tfacct.timing.training_time import MEGATRON, MPT, RECENT, Parts, Trained, TrainingConstants
 from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of
 from tfacct.timing.validated import (
+    BASELINE,
     MODELS,
     NEWER_ENDS,
     NEWER_LAYOUTS,
@@ -165,7 +166,7 @@ class StepEstimate:
         mfu, point = self.mfu("full"), Point(self.model.ledger, self.work, train=True)
         if mfu is None:
             return None
-        seconds = self.parts.seconds * mfu / UTILIZATION[self.trained.megatron]
+        seconds: float = self.parts.seconds * mfu / BASELINE[self.trained.megatron]["mfu"]
         again = recomputed_flops(point.ledger, point.at, self.trained.recompute) if self.trained.megatron else 0
         return seconds * float(1 + Fraction(int(again), int(flops_of(point))))
 

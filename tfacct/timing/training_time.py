@@ -63,9 +63,6 @@ A100s (2021, 2022). On devices with fp8 units, which came later, matmuls attain 
 attention is fused."""
 
 
-UTILIZATION: Mapping[bool, float] = {False: 0.463, True: 0.456}
-"""Median utilization of the bf16 peak by measured steps, the plainest of predictions: of MPT under FSDP, and of GPT
-under Megatron-LM, recomputation counted."""
 UNITS: Mapping[str, str] = {"bf16": "bf16", "fp8": "fp8", "nvfp4": "fp4"}
 """Dtypes of the matmuls of layers, and the units of a device that run them."""
 
