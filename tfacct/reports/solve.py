@@ -4,7 +4,7 @@ layout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -24,7 +24,7 @@ from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, values_of
-from tfacct.output.report import Column, Row, Table
+from tfacct.output.report import Column, Table
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.search import label, rank_counts, sizes_of, with_ranks
 from tfacct.reports import build, model_notes
@@ -404,9 +404,8 @@ def _report(question: _Question, answer: _Solved) -> SolveReport:
             if roomy is not None and roomy < found.answer:
                 words = f"{words.removesuffix('.')} ({roomy:,} {model_notes.ROOM})."
     where = _where(unknown, request, model, equation.metrics, same=solution.work == question.work)
-    sides = {"left": equation.left, "right": equation.right}
-    lines = [
-        {unknown: value, **{name: Fraction(side.at(point)) for name, side in sides.items()}}
+    lines: list[SolveLine] = [
+        {unknown: value, "left": Fraction(equation.left.at(point)), "right": Fraction(equation.right.at(point))}
         for value, point in points.items()
     ]
     facts = {
@@ -419,7 +418,7 @@ def _report(question: _Question, answer: _Solved) -> SolveReport:
     return build.report(
         SolveReport,
         [replace(model, defaulted=build.shared_defaults([model, *settings]))],
-        _table(unknown, equation, points, "usable bytes" if device else equation.right.text),
+        _table(unknown, lines, equation.left.text, "usable bytes" if device else equation.right.text),
         [facts],
         title=f"{build.label(model)}: {relation}{_other_ranks(question)}{where}{counted.assumed([model])}",
         answer=words,
@@ -454,20 +453,21 @@ def _step_notes(question: _Question, solution: Point) -> list[str]:
     return [*warning, f"Its memory by part: {command}"]
 
 
-def _table(unknown: str, equation: Equation, points: Mapping[int, Point], right_head: str) -> Table:
-    """Both sides at each value of the unknown."""
+def _table(unknown: str, lines: Sequence[SolveLine], left: str, right: str) -> Table:
+    """Both sides at each value of the unknown, under these headers."""
     columns = (
         Column("value", unknown, "count"),
-        Column("left", equation.left.text, "number"),
+        Column("left", left, "number"),
         Column("sign", ""),
-        Column("right", right_head, "number"),
+        Column("right", right, "number"),
     )
-    rows: list[Row] = []
-    for value, point in points.items():
-        left, right = equation.left.at(point), equation.right.at(point)
-        sign = "=" if left == right else "<" if left < right else ">"
-        rows.append({"value": value, "left": left, "sign": sign, "right": right})
-    return columns, (tuple(rows),), ()
+
+    def sign(line: SolveLine) -> str:
+        if line["left"] == line["right"]:
+            return "="
+        return "<" if line["left"] < line["right"] else ">"
+
+    return columns, (tuple({**line, "value": line[unknown], "sign": sign(line)} for line in lines),), ()
 
 
 def _answer(question: _Question, answer: _Solved, solution: Point) -> str:
