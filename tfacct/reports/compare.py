@@ -77,9 +77,7 @@ NOTES = (
     NoteRow("limit", 2),
     NoteRow("context", 1, text="Context: the longest that {of} trained for; {ctx} sets another."),
     NoteRow(
-        "pairs",
-        1,
-        text="FLOPs count all pairs of tokens; in {}, a token attends to fewer (`tfacct flops --masked`).",
+        "pairs", 1, text="FLOPs count all pairs of tokens; in {}, a token attends to fewer (`tfacct flops --masked`)."
     ),
     NoteRow(
         "latent",

@@ -308,11 +308,7 @@ def _operation(line: Mapping[str, Any]) -> str:
 
 def _by_line(one: ModelFlops, facts: Mapping[str, Any]) -> Table:
     lines = [
-        {
-            **line,
-            "dims": (line["m"], line["k"], line["n"]),
-            "each": Fraction(line["flops"], line["times"] or 1),
-        }
+        {**line, "dims": (line["m"], line["k"], line["n"]), "each": Fraction(line["flops"], line["times"] or 1)}
         for line in facts["lines"]
     ]
     steps = [Column(f"{step}_flops", step, "flops", drop=1) for step in ("forward", "backward")]
@@ -627,12 +623,7 @@ NOTES = (
     NoteRow("never_called", 1, _if_called),
     NoteRow("attention_overtakes", 1, _overtakes),
     NoteRow("step", 2, lambda about: about.facts[0]["train"], STEP),
-    NoteRow(
-        "recompute",
-        2,
-        _recomputes,
-        "Recomputation runs {what} again up to its last saved tensor{more}.",
-    ),
+    NoteRow("recompute", 2, _recomputes, "Recomputation runs {what} again up to its last saved tensor{more}."),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,
     NoteRow("beyond_rule", 2, _beyond_rule, "Difference from {rule}: {terms}."),

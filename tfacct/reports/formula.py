@@ -341,11 +341,7 @@ def _saved(model: LoadedModel, work: Workload, terms: Counting, layout: Layout, 
         for kind, group in zip(model.architecture.kinds(), found.step.graph.layers, strict=True)
     }
     return _Counted(
-        replace(
-            WORDS["saved"],
-            title=f"bytes saved in a training step in {recipe.dtype}",
-            convention=recipe.counted,
-        ),
+        replace(WORDS["saved"], title=f"bytes saved in a training step in {recipe.dtype}", convention=recipe.counted),
         symbolic,
         sections=[*_saved_tensors(found, None if family else step)],
         total=symbolic.in_front(found.total, [one for one in symbolic.symbols if one.startswith(BLOCKS)], step_axes),

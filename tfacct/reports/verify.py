@@ -536,11 +536,7 @@ def _means(model: LoadedModel, proof: Proof) -> str:
 
 
 def prove_saved(
-    model: LoadedModel,
-    terms: Counting,
-    *,
-    by: str | None = None,
-    progress: Tick = unwatched,
+    model: LoadedModel, terms: Counting, *, by: str | None = None, progress: Tick = unwatched
 ) -> ProveReport:
     """Prove that the formula of saved activations matches the class, in every size, by a grid of small models.
     Needs torch, transformers and sympy. Raises UsageError for a model whose step is not answered."""
