@@ -285,7 +285,7 @@ def _notes(model: LoadedModel) -> list[str]:
             ("later", model_notes.source_notes([model], later)),
         ):
             found += [("source", when, Note("source", 2, text)) for text in texts]
-    found = [("train", "train", Note("step", 2, flops.STEP)), *found]
+    found = [("train", "train", Note("step", 2, model_notes.STEP)), *found]
     return [f"{place}\t{when}\t{note.key}\t{note.rank}\t{note}" for place, when, note in found]
 
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 By = Literal["line", "part", "layer"]
 AGAIN = {"full": "full recomputation", "attention": "attention recomputed"}
-STEP = "A training step is one forward and one backward pass, without the optimizer step."
 
 
 of_line: Keys[[Shown, Any]] = Keys()
@@ -622,7 +621,7 @@ def _in_formats(about: About) -> dict[str, str] | None:
 NOTES = (
     NoteRow("never_called", 1, _if_called),
     NoteRow("attention_overtakes", 1, _overtakes),
-    NoteRow("step", 2, lambda about: about.facts[0]["train"], STEP),
+    NoteRow("step", 2, lambda about: about.facts[0]["train"], model_notes.STEP),
     NoteRow("recompute", 2, _recomputes, "Recomputation runs {what} again up to its last saved tensor{more}."),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,

@@ -123,7 +123,7 @@ WORDS: dict[str, _Words] = {
         "flops",
         "total_flops",
         title="FLOPs of one training step",
-        notes=("A forward and a backward pass, without the optimizer step.",),
+        notes=(model_notes.STEP,),
         axes="einsum",
     ),
     "params": _Words("parameter", "params", "total_params", title="parameters", convention=params.CONVENTION),

@@ -690,6 +690,7 @@ def latent_cache_notes(models: Sequence[LoadedModel]) -> list[str]:
     return ["Latent attention caches one latent per token instead of keys and values."]
 
 
+STEP = "A training step is one forward and one backward pass, without the optimizer step."
 SHARE = f"{float(ALLOCATED - 1):.0%}"
 RESERVED = "the CUDA allocator reserved 17–24% more than this count in 4 of 5 runs of torchtitan."
 """What a training step that hardly fits may lack."""
