@@ -1,5 +1,5 @@
 """What commands print: words from printed.toml, the same as other lines from same.toml, and columns that a narrow
-terminal hides from hidden.toml. Kind: output."""
+terminal hides from hidden.toml and widths.toml. Kind: output."""
 
 import shlex
 
@@ -36,3 +36,11 @@ def test_a_narrow_terminal_hides_neither_the_subject_nor_the_answer(
 
     monkeypatch.setattr(Table, "parts", recorded)
     assert (run(*shlex.split(line), columns=20).code, hidden) == (0, words)
+
+
+@each_line(__file__, "widths.toml")
+def test_columns_leave_a_terminal_by_their_importance(run: Run, line: str, words: list[str]) -> None:
+    (width, *command), (header, *hidden) = shlex.split(line), words
+    out = run(*command, columns=int(width)).out_line
+    named = ", ".join(f'"{column}"' for column in hidden)
+    assert f"{header} ──" in out and out.partition("Columns not shown at this width: ")[2] == named, out

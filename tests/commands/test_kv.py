@@ -55,12 +55,6 @@ def test_batches_that_make_no_sense(run) -> None:
         load("gpt2").memory(batch=[])  # type: ignore[arg-type]
 
 
-def test_a_narrow_table_of_several_models_drops_heads_before_caches(run) -> None:
-    lines = run("kv", "gpt2", "llama-3.1-8b", "mistral-7b-v0.1", columns=60).out.splitlines()
-    head = next(line for line in lines if line.startswith(" model"))
-    assert head.split() == "model next token context MHA as built".split()
-
-
 def test_each_column_of_a_rank_is_that_ranks() -> None:
     """Half of 32 query heads and of 8 key/value heads; one key/value head is stored by both ranks."""
     facts = load("llama-3.1-8b").kv(ctx=1024, tp=2).models[0]

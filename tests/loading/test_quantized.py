@@ -137,6 +137,7 @@ LLAMA_CPP = {
     **{("gemma-2-9b", "q4_k_m"): 536, ("mistral-7b-v0.3", "q4_k_m"): 407},  # the first has a tied table: Q6_K
     **{("phi-4", "q8_0"): 1451, ("qwen3.5-9b", "q8_0"): 886},  # one type for a fused q, k and v too
     ("lfm2-1.2b", "q4_k_m"): 68,  # 694.76 MiB
+    **{("llama-3.1-70b", "q4_k_m"): 3959, ("mixtral-8x7b", "q4_k_m"): 2649},  # with rules of their own
 }
 """Hundredths of GiB: "model size" as llama.cpp prints it when it loads these files."""
 WITH_A_RANGE = {

@@ -110,43 +110,6 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(drawn, comma
                 assert shown.keys() == there.keys()
 
 
-def test_columns_that_do_not_fit_are_named(run) -> None:
-    assert "No room" not in run("flops", "gpt2").out  # bars and specs only repeat other columns
-    out = run("flops", "gpt2-xl", "--ctx", "16k", columns=60).out_line
-    assert out.endswith('Columns not shown at this width: "each", "share"') and "m × k × n times FLOPs ──" in out
-
-
-@pytest.mark.parametrize(
-    ("command", "header", "hidden"),
-    [
-        ("train llama-3.1-8b --ctx 4k --fsdp 8", "weights optimizer gradients activations temp. total", ""),
-        ("flops gpt2-xl --train", "m × k × n times forward backward FLOPs", '"share"'),
-        ("flops gpt2-xl --ctx 16k", "operation m × k × n times each FLOPs share", ""),
-        (
-            "memory llama-3.1-8b gpt2 --on h100",
-            "weights context KV cache total max ctx max batch",
-            '"params", "next token"',
-        ),
-        (
-            "memory gpt2 megatron-bert-345m-cased --ctx 1k",
-            "model weights context KV cache total",
-            '"params", "next token"',
-        ),
-        (
-            "serve llama-3.1-70b --on h100 --ttft 500ms --price 2",
-            "devices tp ≈ per token ≈ first token ≈ tokens/s ≈ per million",
-            '"replicas", "requests each"',
-        ),
-    ],
-)
-def test_at_80_columns_bars_shares_and_second_units_leave_first(run, command: str, header: str, hidden: str) -> None:
-    out = run(*command.split(), columns=80).out_line
-    assert f"{header} ──" in out
-    assert ("Columns not shown at this width" in out) == bool(hidden) and out.endswith(
-        f"Columns not shown at this width: {hidden}" if hidden else ""
-    )
-
-
 def test_a_long_table_stops_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """After 20 rows, with the number of the others; a pipe gets all, and one row too many is shown."""
 

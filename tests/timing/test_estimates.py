@@ -114,13 +114,6 @@ def test_users_within_a_time() -> None:
     assert line["token_seconds"][1] <= 0.05
 
 
-def test_a_narrow_table_keeps_the_rate_of_one_user(run: Run) -> None:
-    """Without a price; with one, it does not fit."""
-    out = run(*SERVED, columns=80).out
-    assert "≈ tokens/s each" in out.partition("─")[0] and 'Columns not shown at this width: "≈ request"' in out
-    assert 'Columns not shown at this width: "≈ tokens/s each"' in run(*SERVED, "--price", "2.5", columns=80).out
-
-
 def test_throughput_within_a_time_is_that_of_these_requests(run: Run) -> None:
     report = served(within="50ms")
     slow, fast = report.within["requests_least"], report.within["requests_most"]
