@@ -417,8 +417,10 @@ class ServedLayout(Object):
     token_seconds: list[float] | None = of_layout(lambda _, layout: layout.loop.token)
     first_token_seconds: list[float] = of_layout(lambda _, layout: layout.loop.first_token)
     value_seconds: float = of_layout(lambda _, layout: layout.loop.served.request)
-    tokens_per_second: float = of_layout(lambda _, layout: layout.rate)
-    cost_per_million: float | None = of_layout(lambda _, layout: layout.cost)
+    tokens_per_second: float = of_layout(lambda about, layout: about.requests * layout.loop.each)
+    cost_per_million: float | None = of_layout(
+        lambda about, layout: about.load.cost(layout.devices, about.requests * layout.loop.each)
+    )
 
 
 class FewestReport(ServedReport):

@@ -214,15 +214,12 @@ def _token(one: Placement, served: Served) -> tuple[float, float]:
 
 
 class Layout(NamedTuple):
-    """`replicas` of a model, each on the devices of a placement. `loop`: requests of the fullest replica. `rate`: new
-    tokens per second of all requests; `cost`: price of a million of them."""
+    """`replicas` of a model, each on the devices of a placement. `loop`: requests of the fullest replica."""
 
     one: Placement
     memory: MemoryLimit
     replicas: int
     loop: Loaded
-    rate: float
-    cost: float | None
 
     @property
     def devices(self) -> int:
@@ -291,9 +288,7 @@ def _with_replicas(one: Placement, memory: MemoryLimit, load: Load, requests: in
     if not each:
         return None
     replicas = rounded_up(requests, each)
-    loop = loaded(one, load, rounded_up(requests, replicas))
-    rate = requests * loop.each
-    return Layout(one, memory, replicas, loop, rate, load.cost(replicas * one.count, rate))
+    return Layout(one, memory, replicas, loaded(one, load, rounded_up(requests, replicas)))
 
 
 def _missed(load: Load, requests: int, largest: Placement, best: Sequence[Layout]) -> UsageError:
