@@ -182,6 +182,8 @@ class NoteRow(NamedTuple):
     >>> few = NoteRow("few", 1, lambda free: free < 3 and {"free": free}, "Only {free} GiB are free.")
     >>> few.notes(2), few.notes(5)
     (['Only 2 GiB are free.'], [])
+    >>> NoteRow("free", 2, text="{} GiB are free.").notes({"free": 2})
+    ['2 GiB are free.']
     """
 
     key: str
