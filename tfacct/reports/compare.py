@@ -195,22 +195,11 @@ def compare(
 ) -> CompareReport:
     """Numbers of each side, and with `fit` how many requests of its context fit. `metrics`: further numbers. Raises
     TfacctError, also for a context past a learned position embedding."""
-    if len(sides) < 2:
-        raise UsageError(
-            "nothing to compare: only one model and one workload",
-            f"name a second model, list contexts ({option('ctx', '1k,16k')}), or change a field"
-            f" ({spelled('--set FIELD=VALUE', 'diff(FIELD=VALUE)')})",
-        )
+    _check(sides)
     longest = {side.model.context for side in sides}
     free = all(not side.request.ctx and selection.takes_context(side.model, min(longest)) for side in sides)
     if shared := free and len(longest) > 1:
         sides = [replace(side, request=replace(side.request, ctx=min(longest))) for side in sides]
-    alike: dict[tuple[str, ...], Mapping[str, Any]] = {}
-    for side in sides:
-        words = tuple(side.parts.values())
-        if alike.get(words) == side.model.raw:
-            raise UsageError("nothing to compare: the two sides are the same", "name two different models")
-        alike[words] = side.model.raw
     models = [side.model for side in sides]
     reasons: dict[str, list[str]] = {}
     training = _of_training(sides)
@@ -270,6 +259,22 @@ def compare(
     across = [Column("what", ""), *(Column(str(at), one.label, "amount", empty="–") for at, one in enumerate(numbers))]
     down = tuple(_row_of(column, rows) for column in columns[1:])
     return replace(report, columns=tuple(across), sections=(down,), aside=(), data=report)
+
+
+def _check(sides: Sequence[Side]) -> None:
+    """Raises UsageError if there are not two different sides."""
+    if len(sides) < 2:
+        raise UsageError(
+            "nothing to compare: only one model and one workload",
+            f"name a second model, list contexts ({option('ctx', '1k,16k')}), or change a field"
+            f" ({spelled('--set FIELD=VALUE', 'diff(FIELD=VALUE)')})",
+        )
+    known: dict[tuple[str, ...], Mapping[str, Any]] = {}
+    for side in sides:
+        words = tuple(side.parts.values())
+        if known.get(words) == side.model.raw:
+            raise UsageError("nothing to compare: the two sides are the same", "name two different models")
+        known[words] = side.model.raw
 
 
 def _shared_step(sides: Sequence[Side]) -> list[str]:
