@@ -283,6 +283,7 @@ CASES: dict[str, tuple[str | dict[str, Any], dict[str, Any]]] = {
     "other_loss": ("electra-base", {}),
     "regression": ("bge-reranker-v2-m3", {}),
     "unverified_field": ("falcon-rw-1b", {}),
+    "other_activation": ({**LLAMA, "hidden_act": "gelu_new"}, {}),  # the gate of the class saves 4 tensors, not 1
     "bidirectional_decoder": ("llada-moe-7b-a1b", {}),
     "partial_patches": ({"model_type": "vit", "image_size": 225, "num_labels": 3, **VIT}, {}),
     "fp16 encoder_decoder": ("bart-base", {"dtype": "fp16"}),

@@ -19,7 +19,7 @@ def test_the_command(run: Run) -> None:
     assert ran.code == 0
     assert " ".join(lines[:3]).replace("≈ ", "") == (
         "Peak: 75.4 GiB, while computing the loss. llama-3.1-8b: a training step in bf16 (8 bytes per parameter with"
-        " optimizer state), context 4,096, batch 1, adamw"
+        " optimizer state, 16 with --master-weights fp32), context 4,096, batch 1, adamw"
     )
     csv = run("train", "llama-3.1-8b", "--ctx", "4k", "--csv").out.splitlines()
     assert next(line for line in csv[1:] if line.endswith(",peak")).startswith('"loss, backward"') and len(csv) > 6

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from tfacct.architecture.parts import Attention, Embedding, Experts, LatentAttention, Patches, mixers
+from tfacct.architecture.parts import Attention, Embedding, Experts, FeedForward, LatentAttention, Patches, mixers
 from tfacct.base.combinations import Features, Unsupported, matching, together
 from tfacct.base.errors import TfacctError, UsageError, listed
 from tfacct.base.spelling import option, setting, spelled
@@ -42,7 +42,7 @@ from tfacct.training.lora import (
 )
 from tfacct.training.measured import AttentionKind
 from tfacct.training.recipe import NF4, RECIPE_FEATURES, RECIPES, Recipe
-from tfacct.training.saved_tensors import predicts_next_token
+from tfacct.training.saved_tensors import ACTIVATIONS, predicts_next_token
 from tfacct.training.traits import UNVERIFIED_DEFAULTS, unverified_fields
 
 LOSSES = frozenset(f"AutoModelFor{what}Classification" for what in ("Sequence", "Token", "Image"))
@@ -50,6 +50,8 @@ LOSSES = frozenset(f"AutoModelFor{what}Classification" for what in ("Sequence", 
 SMALL_VOCABULARY = 2
 """Smallest vocabulary in hidden sizes; below it, the forward pass of the loss would need more memory than its
 gradient."""
+INPUT_SAVING = frozenset(("gelu", "gelu_pytorch_tanh", "relu2", "silu", "swish"))
+"""Activations that save nothing but their input, also with a gate."""
 WIDEST, STEP = 256, 8
 """The widest head of torch's flash kernel, and the multiple to which it pads other widths."""
 
@@ -133,6 +135,7 @@ STEPS = (
     Unsupported("other_loss", "the loss of this class has not been measured for {of[other_loss]}"),
     Unsupported("regression", "regression and multi-label losses have not been measured"),
     Unsupported("unverified_field", "its training step has not been measured with {of[unverified_field]}"),
+    Unsupported("other_activation", "its training step has not been measured with {of[other_activation]}"),
     Unsupported("bidirectional_decoder", "its training step has not been measured with is_causal = false"),
     Unsupported("partial_patches", "its training step has not been measured with images of {of[partial_patches]}"),
     Unsupported("fp16 encoder_decoder", "its class clamps layer outputs in fp16, which has not been measured"),
@@ -264,6 +267,15 @@ def _value(raw: Mapping[str, Any], field: str, absent: Any) -> Any:
     return (raw.get(outer) or {}).get(inner, absent)
 
 
+def _other_activation(model: LoadedModel) -> str | None:
+    """The activation of an MLP that saves other tensors than those that were measured."""
+    for part in (one for one in model.architecture.parts() if isinstance(one, (FeedForward, Experts))):
+        measured = INPUT_SAVING if part.gated else {*INPUT_SAVING, *ACTIVATIONS}
+        if part.activation not in measured:
+            return f"the activation {part.activation}{' and a gate' if part.gated else ''}"
+    return None
+
+
 def bidirectional_decoder(model: LoadedModel) -> bool:
     """True for a decoder class that runs as an encoder: with another mask it saves other tensors."""
     return model.raw.get("is_causal") is False and "is_causal" in type(model.config).model_fields
@@ -370,6 +382,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "other_loss": ("families with a different head", _config(_other_loss)),
     "regression": ("regression, or several labels", _config(_regression)),
     "unverified_field": ("a field that changes the step", _config(unverified_field)),
+    "other_activation": ("an activation that was not measured", _shape(_other_activation)),
     "bidirectional_decoder": ("is_causal = false", _config(bidirectional_decoder)),
     "partial_patches": ("a size that is not a multiple of the patch", _config(_partial_patches)),
     "quantized": ("quantized weights, not in FP8", _config(_quantized)),
