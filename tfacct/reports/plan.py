@@ -425,8 +425,9 @@ def _answer(one: Plan) -> str:
 
 def _worth(one: Plan, of: Candidate) -> str:
     """By what the layouts are sorted: the time of a layout, its memory, or the bytes that it sends."""
-    value = {"memory": f"{units.binary(of.bytes)} per device", "sent": f"{units.binary(of.sent)} sent {one.unit}"}
-    return value.get(one.by) or _takes(one, of)
+    if one.by == "memory":
+        return f"{units.binary(of.bytes)} per device"
+    return f"{units.binary(of.sent)} sent {one.unit}" if one.by == "sent" else _takes(one, of)
 
 
 FIRST = {"time": "Fastest", "memory": "Least memory", "sent": "Least communication"}
@@ -454,15 +455,17 @@ def _explained(one: Plan) -> str:
     """Memory, bytes sent and time of a layout that was given."""
     of = one.shown[0]
     device, usable = one.fit.device, one.fit.usable
-    where = f"in {one.fit.size}" if device is None else f"on {f'{one.gpus:,} × ' if one.gpus > 1 else ''}{device.id}"
-    needs = f"{units.binary(of.bytes)} of {units.budget(usable) if device is None else units.binary(usable)}"
+    where, size = f"in {one.fit.size}", units.budget(usable)
+    if device is not None:
+        where, size = f"on {f'{one.gpus:,} × ' if one.gpus > 1 else ''}{device.id}", units.binary(usable)
     named = _named(of) if of.recompute == RECOMPUTE[0] else f"{_named(of)},"
     if not one.ranked:
         return f"{named} does not fit {where}: each device needs {units.needed_and_usable(of.bytes, usable)}."
-    takes = f", {_takes(one, of)}" if of.estimate is not None else ""
+    takes = f" {one.unit}" if of.estimate is None else f", {_takes(one, of)}"
     idle = _bubble(one, of)
     bubbles = f" The pipeline bubble is {units.percent(idle)} of the computing time." if idle else ""
-    return f"{named} fits {where}: {needs}, {units.binary(of.sent)} sent{takes or f' {one.unit}'}.{bubbles}"
+    needs = f"{units.binary(of.bytes)} of {size}, {units.binary(of.sent)} sent{takes}"
+    return f"{named} fits {where}: {needs}.{bubbles}"
 
 
 def _takes(one: Plan, of: Candidate) -> str:

@@ -364,8 +364,8 @@ def _peak(one: TrainingMemory, usable: int | None = None) -> str:
     ends = int(one.least), int(one.peak.total)
     unit = units.binary_unit(usable or ends[1])
     least, most = (units.in_binary_unit(end, unit) for end in ends)
-    of = f" {unit}" if usable is None else f" of {units.in_binary_unit(usable, unit)} {unit}"
-    return f"{f'{_estimate(one)}{most}' if least == most else f'between {least} and {most}'}{of}"
+    peak = f"{_estimate(one)}{most}" if least == most else f"between {least} and {most}"
+    return f"{peak} {unit}" if usable is None else f"{peak} of {units.in_binary_unit(usable, unit)} {unit}"
 
 
 def _needed(one: TrainingMemory, usable: int) -> str:
