@@ -27,6 +27,15 @@ def test_the_json_names_saved_tensors_and_their_dtypes() -> None:
     assert seed["dtype"] is None and named["loss.targets"]["dtype"] == "int64"
 
 
+def test_the_whole_step_next_to_a_rank_of_fsdp_has_fp32_weights() -> None:
+    """8,030,261,248 weights, gradients and pairs of AdamW states in fp32, and a step counter of 4 bytes for each of
+    32 · 9 + 3 tensors."""
+    whole = load("llama-3.1-8b").train(ctx=512, fsdp=8, weights_dtype="fp32").whole
+    each = 4 * 8_030_261_248
+    assert (whole["weights_bytes"], whole["gradients_bytes"]) == (each, each)
+    assert whole["optimizer_bytes"] == 2 * each + 4 * (32 * 9 + 3)
+
+
 @pytest.mark.parametrize(
     ("line", "key", "enough", "short"),
     [
