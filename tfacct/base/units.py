@@ -73,7 +73,7 @@ def dtype_name(name: str) -> str:
 
     Raises NotFoundError with the nearest name, and UsageError.
     """
-    key, *more = name.lower().split("+")
+    key, *more = name.lower().removeprefix("torch.").split("+")
     key = _OTHER_NAMES.get(key, key)
     if more and key in DTYPES:
         return _extended(key, more)

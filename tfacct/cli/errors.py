@@ -132,6 +132,8 @@ def _choice(command: str, option: str, message: str) -> str:
     value, *others = re.findall(r"'([^']+)'", message) or [""]
     if "part" in others and value in ("attention", "attn", "mlp"):
         return f"--by part has rows for {value}"
+    if "sdpa" in others and value.startswith("flash"):
+        return "--attention sdpa: torch runs its flash kernel"
     if "line" in others and value == "layer" and "layer" not in others:
         return "a tensor that all layers have is one row; times counts the layers"
     if "line" in others and value == "tensor":

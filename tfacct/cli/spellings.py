@@ -32,7 +32,10 @@ OF_COMMANDS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("chunked-prefill-size", "ubatch-size"), "max-num-batched-tokens"),
     },
     "serve": {"in": "prompt", "out": "new"},
-    **dict.fromkeys(("memory", "solve"), dict.fromkeys(("requests", "users", "concurrent", "max-num-seqs"), "batch")),
+    **dict.fromkeys(
+        ("memory", "solve"),
+        dict.fromkeys(("requests", "users", "concurrent", "concurrency", "max-num-seqs"), "batch"),
+    ),
     "mfu": dict.fromkeys(("global-batch-size", "global-batch"), "batch"),
 }
 """Short form of an option of a command → its name."""

@@ -71,7 +71,8 @@ def help_(
     longer = len(topic) > 2 and any(one.startswith(topic) for one in known) and not pages.meaning(words)
     key = words.replace("-", "_")
     option = ": ".join(_explained((key, found[key]))) if key in (found := opt.shared()) else ""
-    if not longer and (found_in_pages := pages.search(words, option)):
+    endings = (words.split(" ", count)[count] for count in range(words.count(" ") + 1))
+    if not longer and (found_in_pages := next(filter(None, (pages.search(one, option) for one in endings)), None)):
         return Found(found_in_pages)
     close = nearest(topic, known)
     raise UsageError(f"no topic {topic!r}", close or "`tfacct help topics` lists them")

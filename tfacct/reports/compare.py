@@ -215,7 +215,7 @@ def compare(
     further = [one for one in dict.fromkeys(counted) if one.name in wanted]
     numbers = [
         replace(each, label=label, metrics={one.name: each.metrics[one.name] for one in further})
-        for label, each in zip(_labels([side.parts for side in sides]), numbers, strict=True)
+        for label, each in zip(_labels(sides), numbers, strict=True)
     ]
     contexts = {one.context for one in numbers}
     columns = (Column("label", "model"), *_columns(numbers, further, fit, mesh))
@@ -392,9 +392,12 @@ def _absorbs(one: Numbers) -> bool:
     return one.side.model.settled(step).mla_mode == "absorbed"
 
 
-def _labels(parts: Sequence[Mapping[str, str]]) -> list[str]:
-    """The parts in which the sides differ."""
+def _labels(sides: Sequence[Side]) -> list[str]:
+    """The parts in which the sides differ; a cache that follows the dtype of the weights is none."""
+    parts = [side.parts for side in sides]
     names = dict.fromkeys(name for one in parts for name in one)
+    if all(side.terms.kv_dtype is None for side in sides):
+        names.pop("kv_dtype")
     apart = [name for name in names if len({one.get(name) for one in parts}) > 1] or ["model"]
     return [" · ".join(one.get(name) or f"default {name}" for name in apart) for one in parts]
 

@@ -158,8 +158,10 @@ def search(words: str, option: str = "") -> Report | None:
     if not found and not answer:
         return None
     rows = [(name, title) for *_, name, title in sorted(found)[:MOST_SECTIONS]]
-    note = f"`tfacct help docs {rows[0][0]}` prints the page." if rows else "`tfacct help topics` lists the pages."
-    return _pages(f"{words!r} in the documentation", "page", "section", rows, note=note, answer=answer)
+    title, note = "No page has more.", "`tfacct help topics` lists the pages."
+    if rows:
+        title, note = f"{words!r} in the documentation", f"`tfacct help docs {rows[0][0]}` prints the page."
+    return _pages(title, "page", "section", rows, note=note, answer=answer)
 
 
 UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes", "share": "share of 1", "ratio": "ratio"}

@@ -351,6 +351,8 @@ def _answer(step: Step) -> str:
         alike = peak == units.binary(limit.usable)
         needed = peak if limit.device is None and not alike else _needed(one, limit.usable)
         needs = f"{'it' if one.recipe.mesh is None else 'each rank'} needs {needed}"
+        if one.work.context == one.model.context:  # perhaps because no other is given
+            needs = f"at context {one.work.context:,}, {needs}"
         alone = f"; the weights alone need {units.binary(weights)}" if weights > limit.usable else ""
         words = f"{'Does' if one.least > limit.usable else 'May'} not fit {where}: {needs}{alone}."
     if not decides(one.bound, int(one.peak.total), limit.usable):
@@ -833,7 +835,7 @@ def _stage(step: Step) -> str:
 def _received(step: Step) -> str | None:
     """The receive buffers of a pipeline stage, if they are a large part of the peak."""
     stage, peak = step.memory.step.stage, step.memory.peak
-    if step.does_not_fit or stage is None or stage.buffers < LEAST_GAIN * int(peak.total):
+    if stage is None or stage.buffers < LEAST_GAIN * int(peak.total):
         return None
     count = micro_batches(step.memory.work, step.recipe)[1]
     return f"temp. includes {ranks.receive_buffers(int(stage.buffers), count)}."
