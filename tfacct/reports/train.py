@@ -838,7 +838,7 @@ def _received(step: Step) -> str | None:
     if stage is None or stage.buffers < LEAST_GAIN * int(peak.total):
         return None
     count = micro_batches(step.memory.work, step.recipe)[1]
-    return f"temp. includes {ranks.receive_buffers(int(stage.buffers), count)}."
+    return f"The peak includes {ranks.receive_buffers(int(stage.buffers), count)}."
 
 
 def _images(step: Step) -> str:
@@ -866,8 +866,8 @@ NOTES = (
     NoteRow("time", 1, _time),
     NoteRow("adapters", 1, _adapters),
     NoteRow("sent", 1, lambda step: step.mesh.ep > 1 and _sent(step)),
-    NoteRow("largest", 1, lambda step: not _close(step) and _largest(step)),
     NoteRow("received", 1, _received),
+    NoteRow("largest", 1, lambda step: not _close(step) and _largest(step)),
     NoteRow("without_recompute", 1, _without_recompute),
     NoteRow("lever", 1, _lever),
     NoteRow("unreserved", 1, lambda step: step.limit is not None and not step.does_not_fit and step.limit.unreserved),
