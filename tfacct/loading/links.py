@@ -86,14 +86,18 @@ class Links:
         return 1 if self.one_way is None else self.domain
 
     @property
+    def node(self) -> int:
+        """Number of devices of a node."""
+        return max(NODE, self.joined)
+
+    @property
     def largest(self) -> int | None:
         """Largest number of devices with a known link; None without a limit."""
         if not self.any:
             return 1
-        node = max(NODE, self.joined)
         if self.joined < NODE and self.pcie is None:
             return self.joined
-        return node if self.network is None else None
+        return self.node if self.network is None else None
 
     def known(self, devices: int) -> bool:
         """True if the link of this number of devices is known or not needed."""
@@ -101,7 +105,7 @@ class Links:
 
     def between(self, devices: int, device: str) -> Link:
         """Link of this number of devices. Raises UsageError if it is unknown, with the keys to add."""
-        node = max(NODE, self.joined)
+        node = self.node
         if self.one_way is not None and devices <= self.domain:
             return Link(devices, "domain", self.kind or "their own link", self.one_way, node, 0)
         inside = self.one_way if self.joined >= NODE else self.pcie

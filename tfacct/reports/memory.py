@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 WIDE = ("fp32", "bf16", "fp16")
 """Cache formats that are compared with fp8."""
+MOST_STAGES = 16
+"""Pipeline stages that are tried for a model that no number of devices fits with tp alone."""
 LARGEST_PAGE = 1 << 20
 """Tokens of the largest page."""
 END = "the length of its position embedding"
@@ -496,7 +498,8 @@ def _missing(about: About, limit: MemoryLimit) -> str:
 def _instead(model: LoadedModel, options: MemoryOptions, limit: MemoryLimit, context: int | None) -> str:
     """A shorter context, more devices of the same kind, and a narrower cache or else narrower weights, that fit. Empty
     if none does, and for the pool of an engine, which is another on other devices."""
-    from tfacct.parallel.mesh import mesh_on
+    from tfacct.parallel.mesh import Mesh, mesh_on
+    from tfacct.parallel.search import label
     from tfacct.parallel.shard_model import as_served
     from tfacct.timing.placement import head_divisors
 
@@ -510,10 +513,13 @@ def _instead(model: LoadedModel, options: MemoryOptions, limit: MemoryLimit, con
         return ""
     ways = [f"with {option('ctx', context)}"] if context else []
     if limit.device is not None and options.mesh == mesh_on(limit, None):
-        counts = [n for n in head_divisors(model) if n > limit.count and limit.device.links.known(n)]
-        more = ((n, replace(limit, count=n)) for n in counts)
-        count = next((n for n, one in more if fits(options._replace(limit=one, mesh=mesh_on(one, None)))), None)
-        ways += [] if count is None else [f"on {count:,} × {limit.device.id} (tp={count})"]
+        counts = [n for n in head_divisors(model) if limit.device.links.known(n)]
+        inside = max((n for n in counts if n <= limit.device.links.node), default=1)
+        layouts = [Mesh(tp=n) for n in counts if n > limit.count]
+        layouts += [Mesh(tp=inside, pp=n) for n in range(2, MOST_STAGES + 1)]
+        more = ((one, options._replace(limit=replace(limit, count=one.ranks), mesh=one)) for one in layouts)
+        mesh = next((one for one, other in more if fits(other)), None)
+        ways += [] if mesh is None else [f"on {mesh.ranks:,} × {limit.device.id} ({label(mesh)})"]
     narrower = {option("kv_dtype", "fp8"): options._replace(cached=width("fp8", options.cached.page))}
     narrower |= {option("dtype", name): options._replace(dtype=name) for name in ("fp8", "int4")}
     ways += [f"with {name}" for name, other in narrower.items() if fits(other)][:1]
