@@ -15,7 +15,6 @@ from tfacct.base.spelling import option
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading import devices, selection
-from tfacct.loading.links import NODE
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.timing import measured_runs
@@ -252,7 +251,7 @@ def fewest(model: LoadedModel, on: Deployment, load: Load, requests: int) -> Few
     Raises TfacctError if there is none."""
     load.check_runs(model)
     count, device = devices.several(option("on"), on.on)
-    node = count if count > 1 else max(NODE, device.links.joined)
+    node = count if count > 1 else device.links.node
     counts = [tp for tp in device_numbers(model, on.ep, on.dtype) if tp <= node and device.links.known(tp)]
     placed = [(one, on.memory_of(one.count, device)) for one in on.placements(model, device, counts)]
     holding = [(one, memory) for one, memory in placed if one.host.capacity(load.context, memory.usable, 1)]

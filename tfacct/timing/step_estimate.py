@@ -17,7 +17,7 @@ from tfacct.base.units import percent
 from tfacct.ledger.einsum import divisors
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
-from tfacct.loading.links import NODE, Link
+from tfacct.loading.links import Link
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
@@ -315,7 +315,7 @@ def check(model: LoadedModel, device: devices.Device, trained: Trained) -> None:
 def _check_layout(model: LoadedModel, device: devices.Device, trained: Trained) -> None:
     """Raises TfacctError for a layout that the model does not divide, or that was not measured."""
     mesh = trained.mesh
-    if mesh.tp > (node := max(NODE, device.links.joined)):
+    if mesh.tp > (node := device.links.node):
         raise UsageError(f"{option('tp', mesh.tp)} is more than the {node} devices of a node", option("tp", node))
     check_axes(model, mesh)
     check_sizes(model, mesh, trained.work.axes())
