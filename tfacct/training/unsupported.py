@@ -50,8 +50,8 @@ LOSSES = frozenset(f"AutoModelFor{what}Classification" for what in ("Sequence", 
 SMALL_VOCABULARY = 2
 """Smallest vocabulary in hidden sizes; below it, the forward pass of the loss would need more memory than its
 gradient."""
-INPUT_SAVING = frozenset(("gelu", "gelu_pytorch_tanh", "relu2", "silu", "swish"))
-"""Activations that save nothing but their input, also with a gate."""
+INPUT_SAVING = frozenset(("gelu", "gelu_pytorch_tanh", "silu", "swish"))
+"""Activations that save nothing but their input, also with a gate and in experts."""
 WIDEST, STEP = 256, 8
 """The widest head of torch's flash kernel, and the multiple to which it pads other widths."""
 
@@ -270,8 +270,8 @@ def _value(raw: Mapping[str, Any], field: str, absent: Any) -> Any:
 def _other_activation(model: LoadedModel) -> str | None:
     """The activation of an MLP that saves other tensors than those that were measured."""
     for part in (one for one in model.architecture.parts() if isinstance(one, (FeedForward, Experts))):
-        measured = INPUT_SAVING if part.gated else {*INPUT_SAVING, *ACTIVATIONS}
-        if part.activation not in measured:
+        others = () if isinstance(part, Experts) else ("relu2",) if part.gated else ACTIVATIONS
+        if part.activation not in {*INPUT_SAVING, *others}:
             return f"the activation {part.activation}{' and a gate' if part.gated else ''}"
     return None
 
