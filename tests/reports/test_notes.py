@@ -106,6 +106,8 @@ time gpt2 --on h100 --lower-bound
 time qwen3-30b-a3b --on h100 --ctx 1k --batch 9
 time phi-4 --on h100 --dtype q4_k_m --ctx 1k --prefill
 time gpt2 --on {busy} --ctx 8
+time olmo-2-1b --on 2xh100 --ctx 1k
+serve olmo-2-1b --on 2xh100 --prompt 1k --new 9
 time llama-3.1-8b --train --on 8xh100 --ctx 4k --mfu 0.4
 time llama-3.1-70b --train --on 8xh100 --ctx 4k
 time llama-3.1-70b --train --on 64xa100-sxm-80gb --ctx 4k --tp 8 --pp 8 --sp

@@ -12,6 +12,7 @@ from tfacct.loading.devices import Device
 from tfacct.loading.links import Link, LinkUsed
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import NoteRow
+from tfacct.parallel.support import gathers_heads
 from tfacct.reports import build, model_notes
 from tfacct.timing.kernel_time import CONSTANTS, WIDE, units_of
 from tfacct.timing.placement import Deployment, Placement
@@ -258,5 +259,11 @@ RANGE = NoteRow(
     "Weights are counted at the upper end of their range: {}.",
 )
 LINKS = NoteRow("links", 2, lambda about: link_notes(about.one.link))
+HEAD_NORMS = NoteRow(
+    "head_norms",
+    2,
+    lambda about: about.one.count > 1 and gathers_heads(about.one.model),
+    "Not included: what devices exchange for the norm over all query or key heads.",
+)
 EVIDENCE = NoteRow("evidence", 3, lambda about: _evidence(about.one))
 """Notes on a model that is served, `about.one`."""

@@ -24,6 +24,7 @@ from tfacct.reports.estimates import (
     CONVENTION,
     EVIDENCE,
     FILES,
+    HEAD_NORMS,
     LINKS,
     RANGE,
     OnDevices,
@@ -348,6 +349,7 @@ def _errors(about: Serving | Fewest) -> str:
 ERROR = NoteRow("error", 1, _errors)
 BUFFERS = NoteRow("engine", 3, lambda about: not about.memory.engine, model_notes.ENGINE_BUFFERS)
 PLACED_NOTES = (
+    HEAD_NORMS,
     RANGE,
     FILES,
     LINKS,
