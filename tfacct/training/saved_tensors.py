@@ -247,6 +247,8 @@ class LayerRules:
                 self.save(saved[0], " ".join(left), by)
             if not copies and (mode.sdpa or axes["B"] == 1):  # otherwise matmul makes copies
                 self.views(owner, right, out, by)
+            elif self.traits.fused_qkv == "views" and f"{owner}.q_norm.mean" in self.saved and not mode.autocast:
+                self.save(f"{owner}.v_proj", " ".join(right), f"{owner}.q_norm")  # of the tensor that norms read
             self.save(saved[1], " ".join(right), by)
         if mode.sdpa:  # one kernel, which saves all its inputs if any of them needs a gradient
             reads = (*reads, values)
