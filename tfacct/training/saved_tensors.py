@@ -226,7 +226,7 @@ class LayerRules:
         masked = mode.sdpa and (self.traits.always_masked or self.biased or windowed or mode.packed)
         keys, values = self.operand(right, "k_"), self.operand(right, "v_")
         one = axes["K"] * (1 if mode.sdpa else axes["B"]) == 1 if "K" in axes else False  # which only needs a view
-        one = one and not (what == "scores" and keys in self.fp32)  # but its cast is a copy
+        one = one and (self.traits.broadcasts_key_head or what != "scores" or keys not in self.fp32)  # a cast is a copy
         copies = (masked or not mode.sdpa) and axes.get("G", 1) != 1 and "G" not in right and not one
         right = (*right, "G") if copies else right
         flash = not (masked or mode.fp32 or (self.mla and axes["Hq"] != axes["Hv"]))  # else the efficient kernel

@@ -40,15 +40,15 @@ class Traits(NamedTuple):
     are written in Python. `norm_reads_twice`: RMSNorms scale their input, not its fp32 copy. `always_masked`: sdpa
     always gets a mask. `batched_bias`: biases that all layers share are copied for each sequence, and attention returns
     no weights. `fused_qkv`: queries, keys and values are one matmul; values are a view of its output, a copy, or a copy
-    if query heads share keys. `fused_gate_up`: gate and up are one matmul. `written_gelu`: the backward pass of GELU is
-    written in Python. `rejoins_heads`: rotary and other dimensions of heads are concatenated, so that heads are
-    contiguous. `fp32_rotary`: cos and sin are in fp32. `rotary_per_layer`: each layer computes its own cos and sin.
-    `fp32_router`: the router reads an fp32 copy. `narrow_shares`: routing weights are in the dtype of the step.
-    `clamped_experts`: gate and up of experts are clamped. `dense_experts`: every expert runs on every token.
-    `fp32_loss`: logits are cast to fp32, as next-token logits always are. `biased_logits`: a buffer is added to the
-    logits. `embed_scale_buffer`: the embedding scale is a buffer. `id_buffers`: number of buffers with an id per
-    position: position, and segment. `mask_buffers`: number of stored masks over all positions: one, or one per layer
-    and one more.
+    if query heads share keys. `broadcasts_key_head`: a single key head is not repeated. `fused_gate_up`: gate and up
+    are one matmul. `written_gelu`: the backward pass of GELU is written in Python. `rejoins_heads`: rotary and other
+    dimensions of heads are concatenated, so that heads are contiguous. `fp32_rotary`: cos and sin are in fp32.
+    `rotary_per_layer`: each layer computes its own cos and sin. `fp32_router`: the router reads an fp32 copy.
+    `narrow_shares`: routing weights are in the dtype of the step. `clamped_experts`: gate and up of experts are
+    clamped. `dense_experts`: every expert runs on every token. `fp32_loss`: logits are cast to fp32, as next-token
+    logits always are. `biased_logits`: a buffer is added to the logits. `embed_scale_buffer`: the embedding scale is a
+    buffer. `id_buffers`: number of buffers with an id per position: position, and segment. `mask_buffers`: number of
+    stored masks over all positions: one, or one per layer and one more.
     """
 
     narrow_softmax: bool = False
@@ -61,6 +61,7 @@ class Traits(NamedTuple):
     always_masked: bool = False
     batched_bias: bool = False
     fused_qkv: Literal["", "views", "copies", "copies if grouped"] = ""
+    broadcasts_key_head: bool = False
     fused_gate_up: bool = False
     written_gelu: bool = False
     rejoins_heads: bool = False
@@ -112,7 +113,16 @@ TRAITS: Mapping[str, Traits] = {
         ("ernie4_5", Traits(fp32_rotary=True, rotary_per_layer=True)),
         ("ernie4_5_moe", Traits(fp32_router=True, narrow_shares=True)),
         ("eurobert", Traits(fp32_loss=True)),
-        ("falcon", Traits(narrow_softmax=True, scores_stay=True, always_masked=True, fused_qkv="copies if grouped")),
+        (
+            "falcon",
+            Traits(
+                narrow_softmax=True,
+                scores_stay=True,
+                always_masked=True,
+                fused_qkv="copies if grouped",
+                broadcasts_key_head=True,
+            ),
+        ),
         ("flex_olmo", Traits(fp32_norm_weights="parameters", fp32_rotary=True, narrow_shares=True)),
         ("gemma gemma2 gemma3_text vaultgemma", Traits(embed_scale_buffer=True)),
         ("glm glm4", Traits(fused_gate_up=True, rejoins_heads=True, rotary_per_layer=True)),
@@ -153,6 +163,7 @@ UNVERIFIED_FIELDS: Mapping[str, str] = {
     "attention_dropout": "modernbert",
     "attn_config.attn_pdrop": "mpt",
     "attn_logit_softcapping": "gemma3_text",
+    "bias": "falcon",
     "chunk_size_feed_forward": """
         albert altclip_text_model bert big_bird camembert chinese_clip_text_model data2vec-text distilbert
         dpr electra ernie jina_bert layoutlm longformer megatron-bert rembert roberta roberta-prelayernorm
