@@ -58,7 +58,7 @@ def test_rotations_of_weights_take_no_bytes() -> None:
 
 
 def test_configs_as_published() -> None:
-    """Two of the fields that these tools write and no test above has; sizes as their pages give them, in GB."""
+    """Fields that these tools write and no test above has; sizes as their pages give them, or by hand, in 10 MB."""
     bnb = {"_load_in_4bit": True, "_load_in_8bit": False, "load_in_4bit": True, "load_in_8bit": False}
     bnb |= {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "quant_method": "bitsandbytes"}
     bnb |= {"llm_int8_skip_modules": ["lm_head", "multi_modal_projector"], "llm_int8_threshold": 6.0}
@@ -66,12 +66,15 @@ def test_configs_as_published() -> None:
     data = {"group_size": 128, "int4_packing_format": packing}
     made = {"_type": "Int4WeightOnlyConfig", "_version": 2, "_data": data}
     torchao = {"quant_method": "torchao", "quant_type": {"default": made}, "modules_to_not_convert": ["lm_head"]}
+    tiles = {**torchao, "quant_type": {"default": {**made, "_version": 1, "_data": {"group_size": 128}}}}
     group = {"targets": ["Linear"], "weights": {**W4, "group_size": 32}, "input_activations": None}
     ignore = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"]
     packed = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"group_0": group}}
     for name, quantization, hundredths in (
         ("llama-3.1-8b", bnb, 570),
         ("llama-3.1-8b", torchao, 581),  # 6.98 G numbers · (1/2 + 4/128) bytes, and 2.10 GB of table and head
+        # 24 · (11,776 outputs · 1,024 inputs + 896 · 5,120) numbers of 17/32 bytes in tiles, and 272 MB of table
+        ("qwen2.5-0.5b", tiles, 48),
         ("kimi-k2", {**packed, "ignore": ignore}, 59_421),  # Kimi-K2-Thinking: 594 GB
     ):
         assert round(weighed(dict(load(name).loaded.raw), quantization) / 10**7) == hundredths

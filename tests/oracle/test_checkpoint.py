@@ -343,6 +343,11 @@ FORMATS: dict[str, tuple[dict[str, Any], Callable[[tuple[int, int]], dict[str, t
         lambda s: {".weight": ("F8_E4M3", s), ".weight_scale_inv": ("F32", (-(-s[0] // 16), -(-s[1] // 16)))},
         0,
     ),
+    "fp8, as bytes": (
+        {"quant_method": "fp8", "weight_block_size": [16, 16]},
+        lambda s: {".weight": ("U8", s), ".weight_scale_inv": ("F32", (-(-s[0] // 16), -(-s[1] // 16)))},
+        0,
+    ),
     "gptq": (
         {"quant_method": "gptq", "bits": 4, "group_size": 16},
         lambda s: {".qweight": ("I32", (-(-s[1] // 8), s[0])), ".qzeros": ("I32", (3, s[0] // 8)),

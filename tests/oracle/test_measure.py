@@ -65,6 +65,11 @@ def test_bytes_and_counts_equal_the_prediction(family: str, plan: str) -> None:
     assert facts["peak_bytes"] > facts["measured_weights_bytes"]
 
 
+def test_a_mask_of_chunks_has_the_dtype_of_the_run() -> None:
+    (facts,) = measure(tiny("llama4_text"), Request(ctx=23), Plan(dtype="bf16")).models
+    assert facts["counted_flops"] == facts["forward_flops"]
+
+
 def test_decode_adds_up_its_steps() -> None:
     """Four steps that end at 23 keys: 20, 21, 22 and 23, one new token each."""
     (facts,) = load("gpt2", n_layer=1).measure(ctx=23, decode=True, steps=4).models

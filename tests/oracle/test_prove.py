@@ -238,6 +238,8 @@ def test_parts_declare_possible_sizes() -> None:
     laguna = tiny("laguna").architecture  # its kinds of layers rotate unequal shares
     sizes = Sizes(laguna, in_symbols(laguna, cached=True))
     assert sizes.rests == {"H": ("Hrfull", "Hrwin")} and "H at least Hrfull + Hrwin + 2" in sizes.conditions()
+    kimi = tiny("kimi_k25_vision").architecture  # pairs of rows and pairs of columns
+    assert Sizes(kimi, in_symbols(kimi, cached=False)).conditions() == ["H a multiple of 4"]
 
 
 def holds(facts: dict) -> None:
