@@ -380,6 +380,13 @@ def test_without_the_private_interface_it_falls_back_and_says_so(monkeypatch: py
     assert "ShapeEnv is missing" in report.hints[0] and "so the proof uses a grid" in report.hints[0]
 
 
+def test_a_point_of_the_grid_caches_keys_outside_the_window() -> None:
+    (found,) = grid.count(
+        [grid.Point(tiny("mistral", sliding_window=2).architecture, batch=3, tokens=5, context=9, in_window=4)]
+    )
+    assert found.cached == 2 * 3 * 9 * 2 * 2 * 6  # keys and values, batch, tokens, layers, heads, head size
+
+
 def test_a_mistake_of_ours_is_no_excuse_for_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_):
         raise TypeError("ours")

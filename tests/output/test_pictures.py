@@ -327,6 +327,9 @@ def test_axes_are_returned_without_a_file(monkeypatch: pytest.MonkeyPatch) -> No
         assert plot.axes(CHARTS["compare models"]()).get_xlabel() == "FLOPs"
         _, (mine, other) = pyplot.subplots(1, 2, figsize=(12, 4))
         assert plot.axes(chart, mine) is mine and mine.get_title(loc="left") and not other.has_data()
+        lines = plot.axes(CHARTS["sweep kv"](), other)  # the title is 6 points above them, for no legend is between
+        assert lines.titleOffsetTrans.transform((0, 0))[1] * 72 / lines.figure.dpi == pytest.approx(6)
+        assert not any(line.get_clip_on() for line in lines.lines)  # which would halve marks at an edge
         dark = plot.axes(chart, look=Look(dark=True))
         assert dark.get_facecolor() == pytest.approx((0x15 / 255, 0x18 / 255, 0x1D / 255, 1))
     finally:
