@@ -47,6 +47,8 @@ from tfacct.training.unsupported import on_attention, reads_images
 ROOT = Path(__file__).parents[2]
 TOML, PAGE = ROOT / "tfacct" / "training" / "bounds.toml", ROOT / "docs" / "training-rules.md"
 MARKED = re.compile(r"(<!-- training bounds -->\n).*?(<!-- end of training bounds -->)", re.DOTALL)
+STEPS = (0, 0.1, 0.25, 0.5, 1, 2, 3)
+"""Percentages to which an error is rounded up."""
 
 LORA, AUTOCAST = {"lora": "16"}, {"weights_dtype": "fp32"}
 DROPOUT, ACCUMULATION = {"lora_dropout": 0.05}, {"gradient_accumulation": 2}
@@ -308,7 +310,7 @@ def errors(answers: Iterable[Answer]) -> tuple[list[Error], dict[str, list[str]]
 
 def rounded_up(percent: float) -> float:
     """A percentage rounded up to a step; above the last step, to a whole number."""
-    return next((step for step in bounds.STEPS if percent <= step), float(math.ceil(percent)))
+    return next((step for step in STEPS if percent <= step), float(math.ceil(percent)))
 
 
 Rows = dict[str, dict[str, Measured]]

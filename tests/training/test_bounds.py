@@ -16,7 +16,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.parallel.mesh import Mesh
 from tfacct.training import bounds, measured
-from tfacct.training.bounds import LIMIT, STEPS, answered_groups, bound, groups_of
+from tfacct.training.bounds import LIMIT, answered_groups, bound, groups_of
 from tfacct.training.measured import Measured, measured_families, row_of
 from tfacct.training.recipe import Recipe
 
@@ -133,7 +133,7 @@ def test_the_table_has_rounded_errors_of_known_families() -> None:
         row = row_of(family)
         assert {group for name in row for group in name.split(bounds.AND)} <= {*bounds.GROUPS, *bounds.AXES}
         for found in row.values():
-            assert found.configs > 0 and (found.percent in STEPS or found.percent == int(found.percent) > LIMIT)
+            assert found.configs > 0 and (found.percent in sweep.STEPS or found.percent == int(found.percent) > LIMIT)
         assert family in known or all(found.configs == 1 for found in row.values())  # the default config of a class
 
 

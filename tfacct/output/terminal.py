@@ -24,15 +24,12 @@ class _Console(Console):
 
 
 def console(stream: TextIO) -> Console:
-    """A console without markup; plain text for NO_COLOR, pipes and dumb terminals."""
+    """A console; plain text for NO_COLOR, pipes and dumb terminals."""
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return _Console(
         file=stream,
         color_system=None if plain else "auto",
         highlight=False,
-        markup=False,
-        emoji=False,
-        soft_wrap=False,
     )
 
 

@@ -19,8 +19,6 @@ from tfacct.training.measured import ANY_FAMILY, NOTHING, Measured, measured_ver
 from tfacct.training.recipe import Recipe
 from tfacct.training.recompute import SELECTIVE
 
-STEPS = (0, 0.1, 0.25, 0.5, 1, 2, 3)
-"""Percentages to which an error is rounded up."""
 LIMIT, SAVED_LIMIT = 1, 3
 """The largest accepted errors, in percent, of the peak and of the saved activations."""
 LEAST_TOKENS = 256
