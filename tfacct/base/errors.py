@@ -96,9 +96,9 @@ def listed(names: Collection[str], most: int = 20) -> str:
     return words if more <= 0 else f"{words} and {more:,} more"
 
 
-def joined(words: Sequence[str]) -> str:
-    """Words with commas, and `and` before the last."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+def joined(words: Sequence[str], last: str = "and") -> str:
+    """Words with commas, and `and` or another word before the last."""
+    return f" {last} ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

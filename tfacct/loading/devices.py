@@ -58,7 +58,7 @@ KINDS = ("vendor", "secondary", "unread", "own", "measured")
 sweep."""
 SEVERAL = re.compile(r"(\d[\d.,_]*(?:e\d+)?[kmbt]?)\s*[x×]\s*(\S.*)", re.IGNORECASE | re.ASCII)
 """Several devices: `4xh100`, `8 x H100`, `2x24GB`, `16kxh100`."""
-BEHIND = re.compile(r"([a-z][\w.+-]*):(\d+)", re.IGNORECASE | re.ASCII)
+COUNT_LAST = re.compile(r"([a-z][\w.+-]*):(\d+)", re.IGNORECASE | re.ASCII)
 """The same in launchers of jobs: `H100:4`."""
 NAME = re.compile(r"[a-z0-9][a-z0-9.+]*", re.ASCII)
 """Normalized name or alias of a device (see `fold`)."""
@@ -344,7 +344,7 @@ def number_and_name(named: str, text: str) -> tuple[int, str]:
     >>> number_and_name("--on", "8 x H100"), number_and_name("--on", "H100:4"), number_and_name("--on", "h100")
     ((8, 'H100'), (4, 'H100'), (1, 'h100'))
     """
-    match = SEVERAL.fullmatch(BEHIND.sub(r"\2x\1", text.strip()))
+    match = SEVERAL.fullmatch(COUNT_LAST.sub(r"\2x\1", text.strip()))
     number = f"the number in {named} {cut(text)}"
     count, name = (units.read_integer(number, match[1]), match[2]) if match else (1, text.strip())
     if name[-1:] in ("x", "×") and name[:-1].strip().isdecimal():

@@ -13,7 +13,7 @@ from tfacct.accounts.memory import cache_bytes, next_token_bytes
 from tfacct.accounts.metrics import Point, cache_overtakes
 from tfacct.architecture.parts import Attention, LatentAttention, Mixer
 from tfacct.base import units
-from tfacct.base.errors import TfacctError, UsageError, listed
+from tfacct.base.errors import TfacctError, UsageError, exclusive, joined, listed
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import Width, dtypes, width
 from tfacct.ledger.workload import LARGEST, Request, Workload, check_size
@@ -187,7 +187,7 @@ def _check_mesh(models: Sequence[LoadedModel], options: MemoryOptions) -> None:
     limit, mesh = options.limit, options.mesh
     for axis in ("pp", "cp"):
         if options.cached.page > 1 and mesh is not None and getattr(mesh, axis) > 1:
-            raise UsageError(f"{option('kv_block')} does not work with {option(axis)}", "leave one of the two out")
+            raise exclusive(option("kv_block"), option(axis))
     if limit is not None and mesh is not None and mesh.fsdp > 1:
         problem = "gathered parameters need memory that is not counted"
         raise UsageError(
@@ -523,8 +523,7 @@ def _instead(model: LoadedModel, options: MemoryOptions, limit: MemoryLimit, con
     narrower = {option("kv_dtype", "fp8"): options._replace(cached=width("fp8", options.cached.page))}
     narrower |= {option("dtype", name): options._replace(dtype=name) for name in ("fp8", "int4")}
     ways += [f"with {name}" for name, other in narrower.items() if fits(other)][:1]
-    *others, last = ways or [""]
-    return f" It fits {', '.join(others)}{' or ' if others else ''}{last}." if last else ""
+    return f" It fits {joined(ways, 'or')}." if ways else ""
 
 
 # Notes

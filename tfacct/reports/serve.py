@@ -106,7 +106,7 @@ class ServedRequests(Object):
     first_token_seconds_most: float = of_loop(lambda loop: loop.first_token[1])
     tokens_per_second_each: float = of_loop(lambda loop: loop.each)
     tokens_per_second: float = of_loop(lambda loop: loop.served.rate)
-    requests_per_second: float = of_loop(lambda loop: loop.requests / loop.served.request)
+    requests_per_second: float = of_loop(lambda loop: loop.requests_per_second)
     cost_per_million: float | None = of_loop(lambda loop: loop.cost)
     cost_per_million_80: list[float] | None = of_loop(lambda loop: loop.cost_interval)
 
@@ -250,7 +250,7 @@ def _throughput(loop: Loaded) -> str:
     """Tokens and requests per second, and their cost, with 80% intervals where an error is known."""
     ends = loop.interval and [loop.served.rate * loop.served.request / end for end in reversed(loop.interval)]
     rate = f"≈ {units.three(loop.served.rate)} output tokens/s{_interval(ends, '80% interval ')}"
-    rate += f" or {units.three(loop.requests / loop.served.request)} requests/s"
+    rate += f" or {units.three(loop.requests_per_second)} requests/s"
     if loop.cost is None:
         return rate
     return f"{rate}, cost ≈ {units.three(loop.cost)} per million output tokens{_interval(loop.cost_interval)}"

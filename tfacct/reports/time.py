@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict
 from tfacct.accounts.metrics import Point
 from tfacct.accounts.step_flops import How
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import UsageError, exclusive
 from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.storage import DEFAULT_DTYPE
@@ -273,7 +273,7 @@ def time(
     TfacctError, also if weights and cache do not fit."""
     if prefill and request.new is not None:
         other = "decode" if request.decode else "tokens"
-        raise UsageError(f"{option('prefill')} does not work with {option(other)}", "leave one of the two out")
+        raise exclusive(option("prefill"), option(other))
     if not prefill and request.tokens is None:
         request = replace(request, decode=True)
     if calibrated := calibrated_id(on):

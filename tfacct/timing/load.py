@@ -107,6 +107,11 @@ class Loaded(NamedTuple):
         return self.served.rate / self.requests
 
     @property
+    def requests_per_second(self) -> float:
+        """Requests that end in a second."""
+        return self.requests / self.served.request
+
+    @property
     def cost_interval(self) -> list[float] | None:
         """Cost at both ends of the interval."""
         if self.cost is None or self.interval is None:
