@@ -53,6 +53,7 @@ STEPS = (0, 0.1, 0.25, 0.5, 1, 2, 3)
 LORA, AUTOCAST = {"lora": "16"}, {"weights_dtype": "fp32"}
 DROPOUT, ACCUMULATION = {"lora_dropout": 0.05}, {"gradient_accumulation": 2}
 FULL, ATTENTION, CHUNKED = {"recompute": "full"}, {"recompute": "attention"}, {"loss": "chunked"}
+SHORT = {"batch": 8, "ctx": 512}
 RECIPES: dict[str, dict[str, Any]] = {
     "bf16": {},
     "bf16-full": FULL,
@@ -89,9 +90,17 @@ RECIPES: dict[str, dict[str, Any]] = {
     "bf16-4x4096": {"batch": 4},
     "eager-4x4096": {"attention": "eager", "batch": 4},
     "bf16-full-4x4096": {**FULL, "batch": 4},
-    "amp-8x512": {**AUTOCAST, "batch": 8, "ctx": 512},
-    "amp-full-8x512": {**AUTOCAST, **FULL, "batch": 8, "ctx": 512},
-    "lora-8x512": {**LORA, "batch": 8, "ctx": 512},
+    "bf16-8x512": SHORT,
+    "bf16-full-8x512": {**FULL, **SHORT},
+    "bf16-attn-8x512": {**ATTENTION, **SHORT},
+    "bf16-chunked-8x512": {**CHUNKED, **SHORT},
+    "eager-8x512": {"attention": "eager", **SHORT},
+    "fp32-8x512": {"dtype": "fp32", **SHORT},
+    "amp-8x512": {**AUTOCAST, **SHORT},
+    "amp-full-8x512": {**AUTOCAST, **FULL, **SHORT},
+    "lora-8x512": {**LORA, **SHORT},
+    "lora-full-8x512": {**LORA, **FULL, **SHORT},
+    "qlora-8x512": {**LORA, "weights_dtype": "nf4", **SHORT},
     "fsdp8-full": {**FULL, "mesh": {"fsdp": 8}},
     "fsdp8-tp4": {"mesh": {"fsdp": 8, "tp": 4}},
     "tp4-sp": {"mesh": {"tp": 4, "sp": True}},

@@ -22,29 +22,28 @@ def parameters_of(command: Command) -> dict[str, Parameter]:
         filters = ("family", "max_params") if command.every_preset else ()
         found |= {one.name: one for one in _declared(Which, "models", "sets", *filters, "part")}
         if not command.every_preset:
-            kind, about = get_args(found["models"].annotation)
-            about = about._replace(help=opt.MODEL_HELP, metavar="MODEL…")
-            found["models"] = found["models"].replace(annotation=Annotated[kind, about])
+            found["models"] = _described(found["models"], help=opt.MODEL_HELP, metavar="MODEL…")
     elif command.takes == "model":
         found |= {one.name: one for one in _declared(Which, "model", "sets")}
     if command.of_family:
-        name = command.takes
-        kind, about = get_args(found[name].annotation)
-        found[name] = found[name].replace(annotation=Annotated[kind, about._replace(complete="family_or_model")])
+        found[command.takes] = _described(found[command.takes], complete="family_or_model")
     if "fields" in command.options:  # the command has its own option for fields
         found.pop("sets", None)
     found |= command.options
     shown = ["output", "force", "open"] if command.page else [*Shown._fields[:-4]]
-    shown += ["strict"] * (command.fails == "strict")
-    shown += ["explain", "latex"] if command.explained is not None else ["latex"] * command.latex
+    if command.fails == "strict":
+        shown.append("strict")
+    if command.explained is not None:
+        shown.append("explain")
+    if command.explained is not None or command.latex:
+        shown.append("latex")
     if not command.drawn:
         shown = [name for name in shown if name != "style"]
     of_output = {one.name: one for one in _declared(Shown, *shown)}
     if not command.writes:
-        kind, about = get_args(of_output["output"].annotation)
         files = f"Also write a file: {', '.join(endings_of(command))}."
-        about = about._replace(help="File to write: FILE.html, or - for stdout." if command.page else files)
-        of_output["output"] = of_output["output"].replace(annotation=Annotated[kind, about])
+        page = "File to write: FILE.html, or - for stdout."
+        of_output["output"] = _described(of_output["output"], help=page if command.page else files)
     found |= {name: one for name, one in of_output.items() if name not in found}
     order = (None, *opt.GROUPS)
     return dict(sorted(found.items(), key=lambda one: order.index(opt.of(one[1].annotation).group)))
@@ -56,6 +55,12 @@ def _declared(group: type, *names: str) -> Iterator[Parameter]:
         default = Parameter.empty if name == "model" else group._field_defaults[name]  # type: ignore[attr-defined]
         annotation = group.__annotations__[name]
         yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _described(parameter: Parameter, **about: str) -> Parameter:
+    """A parameter whose option has another help, metavar or completion."""
+    kind, described = get_args(parameter.annotation)
+    return parameter.replace(annotation=Annotated[kind, described._replace(**about)])
 
 
 def is_picture(file: str) -> bool:

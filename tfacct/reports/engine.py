@@ -130,12 +130,15 @@ def _started(launch: Launch, given: Mapping[str, Any]) -> tuple[Start, str]:
     if start.free is not None:
         return start, f"{starts}: a cache of {start.tokens:,} tokens fits, and ≈ {start.free / GIB:.1f} GiB stay free."
     flags = sorted(launch.flags._asdict().items() - before._asdict().items())
-    many = f"; {units.requests(requests or 0)} fit{'s' * (requests == 1)} at once with"
-    where = f"{many} {' '.join(option(*flag) for flag in flags)}" if flags else ""
+    where = ""
+    if flags:
+        fit = "fits" if requests == 1 else "fit"
+        typed = " ".join(option(*flag) for flag in flags)
+        where = f"; {units.requests(requests or 0)} {fit} at once with {typed}"
     at = ""
     if searched and start.near and launch.flags.gpu_memory_utilization is None:
         at = f", at vLLM's default utilization of {launch.utilization:g}"
-    tokens, error = f"{'≈ ' * start.near}{start.tokens:,} tokens of KV cache", _error(start)
+    tokens, error = f"{'≈ ' if start.near else ''}{start.tokens:,} tokens of KV cache", _error(start)
     error = f"{_former(launch) if at else ''}{error}"
     if longest:
         what = "the model's context" if launch.length >= launch.model.context else "what fits"
@@ -219,7 +222,8 @@ def _cause(start: Start, what: str, share: float) -> str:
     sizes = (start.bytes_of("activations") or 0) + (start.bytes_of("graphs") or 0)
     near = abs(share) * start.pool <= sizes  # no more than the number of requests and the version change
     seqs = what == "pool" and near and "max_num_seqs" in start.launch.profile["flags"]
-    return f"another {option('max_num_seqs')} or version, " * seqs + CAUSES[what]
+    before = f"another {option('max_num_seqs')} or version, " if seqs else ""
+    return f"{before}{CAUSES[what]}"
 
 
 def _log_table(log: Sequence[LogLine]) -> Table:
@@ -266,7 +270,8 @@ def _half(start: Start) -> bool:
 
 def _log_lines(start: Start) -> list[str]:
     """What the log will say, if no log is compared."""
-    return [] if start.log else [f"{', approximately' * start.near}: {line}" for line in start.lines]
+    near = ", approximately" if start.near else ""
+    return [] if start.log else [f"{near}: {line}" for line in start.lines]
 
 
 NOTES = (

@@ -333,8 +333,9 @@ def _ranges(about: Serving | Fewest) -> str:
         return first
     token = "the low end if prompts wait for running answers, the high end if they interrupt them"
     if about.one.error("token") is not None:
-        token = "the 80% interval" + ", widened to all your own runs" * about.one.scattered
-        token += "" if alone else "; includes waits for other prefills"
+        widened = ", widened to all your own runs" if about.one.scattered else ""
+        waits = "" if alone else "; includes waits for other prefills"
+        token = f"the 80% interval{widened}{waits}"
     return f"Time per token: {token}. {first}"
 
 

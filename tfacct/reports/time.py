@@ -311,7 +311,7 @@ def _table(served: ServingStep, kernels: Sequence[dict[str, Any]]) -> Table:
     """Kernels with their seconds, or those that the bound counts, which uses no fitted constant."""
     step, seconds = served.step, served.step.seconds
     rows = [{**row, "flops": row["flops"] or None} for row in kernels]
-    where = f"kernel{' on each device' * (served.one.count > 1)}"
+    where = "kernel on each device" if served.one.count > 1 else "kernel"
     columns = (Column("kernel", where), *TIMES_AND_FLOPS, Column("bytes", "bytes", "bytes", drop=1))
     if served.bound_only:
         counted = tuple(row for row in rows if row["bytes"])
@@ -521,7 +521,7 @@ def _fit_note(one: StepEstimate) -> str:
         return f"Whether the step fits is not known: {one.memory.reason}."
     if one.memory.fits:
         needed = f"{'' if one.memory.exact else '≈ '}{units.binary(counted)}"
-        tightly = " tightly" * MemoryLimit(one.memory.usable).is_tight(counted)
+        tightly = " tightly" if MemoryLimit(one.memory.usable).is_tight(counted) else ""
         return f"Fits{tightly}: needs {needed} of {usable} as transformers runs it in {precision(one.recipe)}."
     return f"With any kernels, the step needs at least {units.binary(least)}: {LEAST[one.trained.accumulate > 1]}."
 
