@@ -222,8 +222,15 @@ def test_a_group_of_keywords_is_spelled_out() -> None:
         TypeError, match=r"^Model.flops\(\) got an unexpected keyword argument 'cxt': did you mean ctx\?$"
     ):
         GPT2.flops(cxt=3)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="'seq_len': did you mean ctx"):
-        GPT2.flops(seq_len=3)  # type: ignore[call-arg]
+    other_names: list[tuple[Any, str, str]] = [
+        (GPT2.flops, "seq_len", "ctx"),
+        (GPT2.memory, "max_model_len", "ctx"),
+        (GPT2.serve, "gpu_memory_utilization", "use"),
+        (GPT2.train, "bf16", "dtype='bf16', or autocast with weights_dtype='fp32'"),
+    ]
+    for method, name, meant in other_names:
+        with pytest.raises(TypeError, match=f"'{name}': did you mean {meant}"):
+            method(**{name: 3})
     with pytest.raises(TypeError, match=r"^Model.engine\(\) takes 1 positional argument but 2 were given$"):
         GPT2.engine("vllm")  # type: ignore[misc]
     with pytest.raises(TypeError, match=r"argument 'generate': use Model\.generate\(new_tokens=…\)$"):

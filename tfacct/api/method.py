@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, get_args, overloa
 
 from tfacct import options as opt
 from tfacct.base.errors import UsageError, nearest
-from tfacct.base.spelling import FORMER_NAMES, SPELLINGS, shell_option
+from tfacct.base.spelling import BY_COMMAND, FORMER_NAMES, SPELLINGS, shell_option
 from tfacct.commands import NAMES
 from tfacct.commands import command as commands
 from tfacct.output.answer import answered
@@ -87,7 +87,10 @@ def checked(
 
 def _meant(keyword: str, known: Collection[str]) -> str | None:
     """The keyword that another program's name of an option means."""
-    name = SPELLINGS.get(keyword.replace("_", "-"), "").replace("-", "_")
+    if keyword in ("bf16", "fp16") and "weights_dtype" in known:
+        return f"did you mean dtype={keyword!r}, or autocast with weights_dtype='fp32'?"
+    typed = keyword.replace("_", "-")
+    name = (SPELLINGS.get(typed) or BY_COMMAND.get(typed, ("",))[0]).replace("-", "_")
     meant = next((one for one in (name, FORMER_NAMES.get(name)) if one in known), None)
     return None if meant is None else f"did you mean {meant}?"
 

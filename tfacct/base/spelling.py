@@ -87,6 +87,16 @@ SPELLINGS: Mapping[str, str] = {
     "part-by": "by",
 }
 """Other spellings of options on the command line, those of trainers and engines and former ones → the name here."""
+BY_COMMAND: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "device": ("on", ("devices", "mfu", "check")),
+    "exact": ("digits", ("train",)),
+    "micro-batch-size": ("batch", ("train", "time", "mfu", "plan")),
+    "per-device-train-batch-size": ("batch", ("mfu", "plan")),
+    "max-num-seqs": ("requests", ("engine",)),
+    "max-model-len": ("ctx", ("engine",)),
+    "gpu-memory-utilization": ("use", ("engine",)),
+}
+"""Option → its name in this program, and the commands in which it is not that option."""
 
 
 @contextmanager

@@ -10,20 +10,10 @@ from decimal import Decimal
 from itertools import pairwise
 
 from tfacct.base.errors import UsageError
-from tfacct.base.spelling import SPELLINGS
+from tfacct.base.spelling import BY_COMMAND, SPELLINGS
 from tfacct.base.units import DTYPES, is_tokens
 from tfacct.commands import FORMER, NAMES
 
-BY_COMMAND: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "device": ("on", ("devices", "mfu", "check")),
-    "exact": ("digits", ("train",)),
-    "micro-batch-size": ("batch", ("train", "time", "mfu", "plan")),
-    "per-device-train-batch-size": ("batch", ("mfu", "plan")),
-    "max-num-seqs": ("requests", ("engine",)),
-    "max-model-len": ("ctx", ("engine",)),
-    "gpu-memory-utilization": ("use", ("engine",)),
-}
-"""Option → its name in this program, and the commands in which it is not that option."""
 OF_COMMANDS: Mapping[str, Mapping[str, str]] = {
     "engine": {
         "version": "engine-version",
