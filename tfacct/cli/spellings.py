@@ -5,7 +5,7 @@ They are replaced before the command line is parsed. The help does not show them
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
 
@@ -65,8 +65,8 @@ OPTIMIZERS: Mapping[str, str] = {
 """Other names of optimizers, such as those of transformers' Trainer, in lowercase with dashes → their name here."""
 MODULES = ("--lora-target-modules", "--target-modules", "--lora-target", "--lora-modules", "--modules")
 """Options of trainers for the modules that LoRA adapts."""
-SHORT: Mapping[str, str] = {"-tp": "--tp", "-pp": "--pp", "-dp": "--dp", "-c": "--ctx"}
-"""Short options of engines' command lines → their names here."""
+SHORT: Mapping[str, str] = {"-tp": "--tp", "-pp": "--pp", "-dp": "--dp", "-c": "--max-model-len"}
+"""Short options of engines → those of `engine`."""
 PARTS = ("none", "full", "attention", "selective")
 UNKNOWNS = ("batch", "ctx", "tp", "fsdp", "ep", "pp", "cp")
 """What `solve` finds, as words before the model."""
@@ -101,37 +101,73 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
     Raises UsageError."""
     words = [word for one in line for word in _apart(one)]
     words = [word for before, word in pairwise(["", *words]) if word.lower() != "true" or not _is_flag(before)]
-    if words and words[0] in FORMER and words[0] not in NAMES:
+    if not words:
+        return words
+    if words[0] in FORMER and words[0] not in NAMES:
         words = _moved(words, quiet)
-    if words and words[0] not in ("check", "budget"):  # these have such options
+    if words[0] not in ("check", "budget"):  # these have such options
         words = [word for word in words if word not in ("--model", "--config")]
-    if words[:1] == ["engine"]:
-        words = [SHORT.get(word, word) for word in words]
-    if words and (short := OF_COMMANDS.get(words[0])):
-        words = [f"--{short[word[2:]]}" if word[:2] == "--" and word[2:] in short else word for word in words]
-    if words[:1] == ["solve"] and "--for" not in words:
-        found = (at for at, (word, after) in enumerate(pairwise([*words, "-"])) if _is_unknown(word, after, at))
-        if (at := next(found, 0)) and not words[at - 1].startswith("-"):
-            words = [*words[:at], *words[at + 1 :], "--for", words[at].removeprefix("--")]
-    if words[:1] == ["serve"]:  # engines' benchmarks have --input and --output
-        places = [at for at, word in enumerate(words[:-1]) if word == "--output" and is_tokens(words[at + 1])]
-        words = ["--new" if at in places else word for at, word in enumerate(words)]
-    if words[:1] == ["mfu"] and "--run" not in words:  # implied
-        words = [word for word in words if word != "--train"]
-    if words in (["help"], ["version"]):
-        return ["--help"] if words == ["help"] else ["--version"]
-    if words[:1] == ["help"] and len(words) > 3 and not any(word.startswith("-") for word in words):
-        return ["help", " ".join(words[1:])]
-    if words[:1] == ["help"] and len(words) == 2 and words[1] not in ("--help", "--help-all", "--json"):
-        words = ["help", words[1].removeprefix("--")]
-    if words[:1] == ["help"] and len(words) == 2 and words[1] in NAMES:
-        return [words[1], "--help-all"]
+    short = OF_COMMANDS.get(words[0], {})
+    words = [f"--{short[word[2:]]}" if word[:2] == "--" and word[2:] in short else word for word in words]
+    if words[0] in REWRITTEN:
+        words = REWRITTEN[words[0]](words)
     if "--fit" in words and sum(_is(word, "on") for word in words) > 1:
         raise UsageError(
             "--fit is another spelling of --on, and both are given", "leave --fit out: --on also checks the fit"
         )
     words = _with_values(_lora_modules([_of_command(words[0], word) for word in words]))
     return words if quiet else _on_devices(words)
+
+
+def _engine(words: list[str]) -> list[str]:
+    """Short options of engines by their names here."""
+    return [SHORT.get(word, word) for word in words]
+
+
+def _help(words: list[str]) -> list[str]:
+    """The help of a command, or a topic of one or several words."""
+    match words:
+        case ["help"]:
+            return ["--help"]
+        case ["help", "--help" | "--help-all" | "--json"]:
+            return words
+        case ["help", word]:
+            topic = word.removeprefix("--")
+            return [topic, "--help-all"] if topic in NAMES else ["help", topic]
+    several = len(words) > 3 and not any(word.startswith("-") for word in words)
+    return ["help", " ".join(words[1:])] if several else words
+
+
+def _mfu(words: list[str]) -> list[str]:
+    """Without --train, which is implied where nothing is run."""
+    return words if "--run" in words else [word for word in words if word != "--train"]
+
+
+def _serve(words: list[str]) -> list[str]:
+    """--output with a number of tokens, as engines' benchmarks have it, as --new."""
+    return ["--new" if word == "--output" and is_tokens(after) else word for word, after in pairwise([*words, ""])]
+
+
+def _solve(words: list[str]) -> list[str]:
+    """What to find as `--for NAME`, where it is a word before or after the model, or an option without a value."""
+    if "--for" in words:
+        return words
+    for at, (word, after) in enumerate(pairwise([*words, "-"])):
+        if _is_unknown(word, after, at):
+            is_value = words[at - 1].startswith("-")
+            return words if is_value else [*words[:at], *words[at + 1 :], "--for", word.removeprefix("--")]
+    return words
+
+
+REWRITTEN: Mapping[str, Callable[[list[str]], list[str]]] = {
+    "engine": _engine,
+    "help": _help,
+    "mfu": _mfu,
+    "serve": _serve,
+    "solve": _solve,
+    "version": lambda words: ["--version"] if words == ["version"] else words,
+}
+"""Commands whose lines have other forms than their options."""
 
 
 def _is_unknown(word: str, after: str, at: int) -> bool:
