@@ -19,7 +19,7 @@ from tfacct.architecture.parts import (
 )
 from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import Layer
+from tfacct.families.decoder import DecoderBase, Layer
 from tfacct.families.family import Family, attention_modules, build, mlp_modules
 from tfacct.families.family_config import FamilyConfig, validate
 from tfacct.families.fields import JsonDict, LayerCount, PositiveFloat, PositiveInt, StrictBool, StrictStr
@@ -215,21 +215,27 @@ def side_modules(prefix: str, side: str, layer: Mapping[str, str]) -> dict[str, 
     return {f"{prefix}embed": f"{side}.embed_tokens", f"{prefix}final_norm": f"{side}.norm", **layers}
 
 
-class T5GemmaSide(Gemma2):
+class GemmaSide(DecoderBase):
+    """The encoder or the decoder of a model with separate configs for both."""
+
+    ignored_fields = "cross_attention_hidden_size is_encoder_decoder"
+
+    def stack(self, **how: Any) -> tuple[Stack, ...]:
+        """All layers. Raises ConfigError."""
+        self.require_if_given({"use_bidirectional_attention": False})
+        layers = self.layers()
+        blocks = {layer: self.side_block(layer, **how) for layer in dict.fromkeys(layers)}
+        return stacks([blocks[layer] for layer in layers])
+
+
+class T5GemmaSide(GemmaSide, Gemma2):
     """T5Gemma's encoder or decoder, with the defaults of its config class."""
 
     sizes = dict(vocab=256_000, hidden=2304, layers=26, heads=8)
-    ignored_fields = "cross_attention_hidden_size is_encoder_decoder"
-
-    def stack(self, source_hidden: int | None = None) -> tuple[Stack, ...]:
-        """All layers; those of a decoder read an encoder of width `source_hidden`. Raises ConfigError."""
-        self.require_if_given({"use_bidirectional_attention": False})
-        layers = self.layers()
-        blocks = {layer: self.side_block(layer, source_hidden) for layer in dict.fromkeys(layers)}
-        return stacks([blocks[layer] for layer in layers])
 
     def side_block(self, layer: Layer, source_hidden: int | None) -> Block:
-        """One layer. The encoder's windows extend to both sides."""
+        """One layer; those of a decoder read an encoder of width `source_hidden`. The encoder's windows extend to both
+        sides."""
         norm, mlp = self.norm(), self.mlp(layer)
         attention: Any = self.attention(layer)
         if source_hidden is None:
@@ -308,9 +314,9 @@ class T5Gemma(GemmaEncoderDecoder):
         if self.vocab_size not in (None, 256_000, decoder.vocab_size):
             raise ConfigError(f"vocab_size = {self.vocab_size:,} contradicts {decoder.vocab_size:,} in decoder")
         return Transformer(
-            encoder=Encoder(encoder.embedding(), encoder.stack(), final_norm=encoder.norm()),
+            encoder=Encoder(encoder.embedding(), encoder.stack(source_hidden=None), final_norm=encoder.norm()),
             embed=decoder.embedding(),
-            stacks=decoder.stack(encoder.hidden_size),
+            stacks=decoder.stack(source_hidden=encoder.hidden_size),
             final_norm=decoder.norm(),
             head=replace(decoder.head(), tied=self.tie_word_embeddings),
         )

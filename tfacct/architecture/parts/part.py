@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import ClassVar, Self
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Self
 
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Size, evaluated
@@ -52,6 +52,11 @@ class Part:
     """Loop of the transformers class in Python over tokens or chunks, with its duration."""
     nested: ClassVar[tuple[str, ...]] = ()
     """Fields with another part, or None; its lines belong to this part."""
+
+    @classmethod
+    def of(cls, plain: Any, **more: Any) -> Self:
+        """The part with the fields of `plain`, a part of a base class, and more."""
+        return cls(**{field.name: getattr(plain, field.name) for field in fields(plain)}, **more)
 
     @property
     def padded_to(self) -> Size | None:

@@ -66,8 +66,7 @@ class DiffLlama(Decoder):
     }
 
     def attention(self, layer: Layer, **overrides: Any) -> Any:
-        kv_heads, biased = self.num_key_value_heads, self.attention_bias
+        kv_heads = self.num_key_value_heads
         if kv_heads % 2:
             raise ConfigError(f"num_key_value_heads = {kv_heads:,} must be even: values are halved between them")
-        how: dict[str, Any] = {**self.head_sizes(layer), "qkv_bias": biased, "out_bias": biased}
-        return DifferentialAttention(hidden=self.hidden_size, rotary=self.rope(), eps=self.rms_norm_eps, **how)
+        return DifferentialAttention.of(super().attention(layer), eps=self.rms_norm_eps)

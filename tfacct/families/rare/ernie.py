@@ -6,7 +6,7 @@ from typing import ClassVar
 from tfacct.architecture.parts import Segments
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
-from tfacct.families.bert import PRETRAINING, Bert
+from tfacct.families.bert import Bert
 from tfacct.families.fields import PositiveInt, StrictBool
 
 
@@ -26,7 +26,6 @@ class Ernie(Bert):
 
     task_type_vocab_size: PositiveInt = 3
     use_task_id: StrictBool = False
-    task_heads = PRETRAINING
     base_model_prefix = "ernie"
     module_names = {"task_embed": ".embeddings.task_type_embeddings"}
 

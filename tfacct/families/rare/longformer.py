@@ -1,8 +1,8 @@
 """Longformer, and the sliding-chunk attention that it shares with LED."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import ClassVar
 
 from tfacct.architecture.blocks import Block, Stack, stacks
 from tfacct.architecture.parts import Attention
@@ -101,10 +101,9 @@ def window_sizes(attention_window: int | list[int], layers: int, field: str, pad
 def with_windows(block: Block, windows: Sequence[int]) -> tuple[Stack, ...]:
     """Layers like this one, with attention in these windows."""
     attention, *others = block.sublayers
-    sizes: dict[str, Any] = {field.name: getattr(attention.part, field.name) for field in fields(Attention)}
 
     def windowed(window: int) -> Block:
-        part = SlidingChunkAttention(**sizes, half=window // 2, longest=max(windows))
+        part = SlidingChunkAttention.of(attention.part, half=window // 2, longest=max(windows))
         return replace(block, sublayers=(replace(attention, part=part), *others))
 
     blocks = {window: windowed(window) for window in windows}

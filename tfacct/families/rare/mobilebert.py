@@ -1,7 +1,7 @@
 """MobileBERT, and its parts: attention and MLPs in a bottleneck, embeddings of three tokens, a longer head, NoNorm."""
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from tfacct.architecture.blocks import Block, Sublayer
@@ -253,5 +253,4 @@ class MobileBert(BertBase):
         """Logits over the embedding, extended by a matrix for the missing columns."""
         width = self.embedding_size
         head = replace(super().head(), width=width, tied=True)
-        given = {field.name: getattr(head, field.name) for field in fields(Head)}
-        return ExtendedHead(**given, rest=self.hidden_size - width)
+        return ExtendedHead.of(head, rest=self.hidden_size - width)

@@ -1,11 +1,11 @@
 """T5Gemma 2, its merged attention, and its embedding."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-from tfacct.architecture.blocks import Block, Stack, stacks
+from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import SOURCES, Attention, Embedding
 from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.base.errors import ConfigError
@@ -16,7 +16,7 @@ from tfacct.families.family import Family, build
 from tfacct.families.family_config import FamilyConfig, validate
 from tfacct.families.fields import JsonDict
 from tfacct.families.gemma import Gemma3Text
-from tfacct.families.t5 import T5GEMMA_LAYER, GemmaEncoderDecoder, side_modules
+from tfacct.families.t5 import T5GEMMA_LAYER, GemmaEncoderDecoder, GemmaSide, side_modules
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Unused
 
 ENCODER, DECODER = "model.encoder.text_model", "model.decoder"
@@ -75,11 +75,6 @@ class ImageEndEmbedding(Embedding):
     """Token embedding with an additional row for the end-of-image token, which no text has
     (T5Gemma2TextScaledWordEmbedding)."""
 
-    @classmethod
-    def of(cls, plain: Embedding) -> Self:
-        """An embedding with this additional row."""
-        return cls(**{field.name: getattr(plain, field.name) for field in fields(Embedding)})
-
     def lines(self, at: str) -> Iterator[Line]:
         """The embedding, and the additional row."""
         table, *others = Embedding.lines(self, at)
@@ -88,24 +83,15 @@ class ImageEndEmbedding(Embedding):
         yield from others
 
 
-class T5Gemma2Side(Gemma3Text):
+class T5Gemma2Side(GemmaSide, Gemma3Text):
     """The text encoder or the decoder, whose config classes have Gemma 3's defaults."""
 
-    ignored_fields = "cross_attention_hidden_size is_encoder_decoder"
-
-    def stack(self, *, decodes: bool) -> tuple[Stack, ...]:
-        """All layers; those of a decoder also read the source. Raises ConfigError."""
-        self.require_if_given({"use_bidirectional_attention": False})
-        layers = self.layers()
-        blocks = {layer: self.side_block(layer, decodes) for layer in dict.fromkeys(layers)}
-        return stacks([blocks[layer] for layer in layers])
-
     def side_block(self, layer: Layer, decodes: bool) -> Block:
-        """One layer, without the soft cap of Gemma's scores."""
+        """One layer, without the soft cap of Gemma's scores; those of a decoder also read the source."""
         attention: Any = self.attention(layer)
         attention = replace(attention, softcap=None, causal=decodes)
         if decodes:
-            attention = MergedAttention(**{field.name: getattr(attention, field.name) for field in fields(Attention)})
+            attention = MergedAttention.of(attention)
         norm = self.norm()
         return Block.of(attention, self.mlp(layer), norm=norm, post_norm=norm)
 

@@ -1,7 +1,7 @@
 """XLNet, its relative attention, and its embedding."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from tfacct.architecture.parts import Attention, Embedding, Head, Pooler
@@ -90,7 +90,7 @@ class XLNet(BertLike):
     }
     required_values = {"attn_type": "bi", "bi_data": False}
     reference_only = "clamp_len mem_len summary_use_proj"
-    ignored_fields = """same_length reuse_len use_mems_eval use_mems_train untie_r init init_range init_std
+    ignored_fields = """same_length reuse_len use_mems_eval use_mems_train untie_r init init_range
         summary_last_dropout start_n_top end_n_top ff_inner"""
     constant_axes = frozenset({"G", "Xd", "Vt"})
     norm_after_embeddings = False
@@ -148,8 +148,7 @@ class XLNet(BertLike):
         return RelativeAttention(hidden=self.d_model, kv_heads=self.n_head, group=1, head_dim=size, causal=False)
 
     def embedding(self) -> Embedding:
-        embedding = super().embedding()
-        return MaskedEmbedding(**{field.name: getattr(embedding, field.name) for field in fields(Embedding)})
+        return MaskedEmbedding.of(super().embedding())
 
     def positions(self) -> None:
         return
