@@ -134,6 +134,8 @@ class DecoderBase(Family):
     mlp_gated: ClassVar[bool] = True
     heads_fill_hidden_size: ClassVar[bool] = False
     """The class cannot run another head_dim than hidden_size / num_attention_heads."""
+    grouped_queries: ClassVar[bool] = True
+    """False if the class has a key/value head for every query head."""
     rope_pairs: ClassVar[Literal["halves", "neighbours"]] = "halves"
     """Which two elements of a head rotate together: one of each half, or neighbours."""
     partial_rotary: ClassVar[bool] = False
@@ -152,6 +154,8 @@ class DecoderBase(Family):
         super().check()
         if self.heads_fill_hidden_size and self.head_dim * self.num_attention_heads != self.hidden_size:
             raise self.refused("head_dim", self.head_dim)
+        if not self.grouped_queries:
+            self.require({"num_key_value_heads": self.num_attention_heads})
 
     context = property(attrgetter("max_position_embeddings"))
     activation = property(attrgetter("hidden_act"))
@@ -318,6 +322,15 @@ class SharedExperts(MoeWithShared):
     """The same with DeepSeek's router, which first selects groups of experts."""
 
     ignored_fields = "n_group topk_group routed_scaling_factor"
+
+
+class ExpertsInEveryLayer(DecoderBase):
+    """Experts with Mixtral's names in every layer. intermediate_size is the width of one."""
+
+    attribute_map = {"num_experts": "num_local_experts"}
+    layer_module_names, layer_tensor_names = EXPERT_MODULES, EXPERT_TENSORS
+    all_layers_have_experts = True
+    expert_count, expert_width = "num_local_experts", "intermediate_size"
 
 
 class Decoder(DecoderBase):

@@ -150,12 +150,8 @@ class Baichuan(Decoder):
     constant_axes = frozenset("G")
     task_heads = DECODER
     ignored_fields = "z_loss_weight"
-    heads_fill_hidden_size = True
+    heads_fill_hidden_size, grouped_queries = True, False
     context = property(lambda self: self.max_position_embeddings or self.model_max_length or 4096)
-
-    def check(self) -> None:
-        super().check()
-        self.require({"num_key_value_heads": self.num_attention_heads})
 
     def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         how = {"alibi": True, "rotary": None} if self.max_position_embeddings is None else {}

@@ -9,7 +9,7 @@ from tfacct.architecture.parts import Indexer, LightningAttention, QKNorm, Resid
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.base.record import record
-from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, QK_NORMS, AnyAttention, Decoder, Layer, Window
+from tfacct.families.decoder import QK_NORMS, AnyAttention, Decoder, ExpertsInEveryLayer, Layer, Window
 from tfacct.families.family import mlp_modules, submodules
 from tfacct.families.fields import (
     Fraction,
@@ -38,16 +38,7 @@ from tfacct.ledger.workload import Workload
 LINEAR = "linear_attention"
 
 
-class MiniMaxDecoder(Decoder):
-    """Experts in every layer. intermediate_size is the width of one expert."""
-
-    attribute_map = {"num_experts": "num_local_experts"}
-    layer_module_names, layer_tensor_names = EXPERT_MODULES, EXPERT_TENSORS
-    all_layers_have_experts = True
-    expert_count, expert_width = "num_local_experts", "intermediate_size"
-
-
-class MiniMax(MiniMaxDecoder):
+class MiniMax(ExpertsInEveryLayer, Decoder):
     """MiniMax-Text-01 and MiniMax-M1: lightning attention in most layers, softmax attention in the others, experts.
     A sublayer's output is added to the result of its norm, both scaled by constants."""
 
@@ -180,7 +171,7 @@ class MiniMaxText01(MiniMaxM1):
     class_prefixes = ("MiniMaxText01", "MiniMax")
 
 
-class MiniMaxM2(MiniMaxDecoder):
+class MiniMaxM2(ExpertsInEveryLayer, Decoder):
     """MiniMax-M2: softmax attention with norms over all queries and all keys; rotary embedding on part of each head;
     experts in every layer."""
 
@@ -255,7 +246,7 @@ class BlockIndexer(Indexer):
         yield Matmul(f"{at}.scores", f"B T Nx Hx, B {keys} Hx -> B Nx T {keys}", mask=mask)
 
 
-class MiniMaxM3VL(MiniMaxDecoder):
+class MiniMaxM3VL(ExpertsInEveryLayer, Decoder):
     """MiniMax-M3's language model: attention to blocks of keys selected by an indexer, experts with a shared expert."""
 
     sizes = dict(vocab=200064, hidden=6144, mlp=3072, layers=60, heads=64, kv_heads=4, head_dim=128, context=524288)
@@ -282,8 +273,7 @@ class MiniMaxM3VL(MiniMaxDecoder):
     reference_only = """-sparse_attention_config rotary_dim index_block_size index_topk_blocks index_local_blocks
         first_k_dense_replace moe_intermediate_size"""
     ignored_fields = """routed_scaling_factor swiglu_alpha swiglu_limit scoring_func use_routing_bias use_qk_norm
-        qk_norm_type use_gemma_norm num_nextn_predict_layers n_shared_experts num_mtp_modules use_mtp
-        mtp_transformer_layers attention_output_gate"""
+        qk_norm_type use_gemma_norm n_shared_experts attention_output_gate"""
     task_heads = {
         "ForCausalLM": CAUSAL_MODEL,
         "Model": BODY,

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from tfacct.architecture.parts import Scales, Temperature
-from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, AnyAttention, Decoder, Layer, Window
+from tfacct.families.decoder import AnyAttention, Decoder, ExpertsInEveryLayer, Layer, Window
 from tfacct.families.family import mlp_modules
 from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool, is_positive
 from tfacct.families.layer_kinds import LayerTypes
@@ -31,15 +31,12 @@ class Mistral(Decoder):
         return [Layer(self.sliding_window)] * self.num_hidden_layers
 
 
-class Mixtral(Mistral):
+class Mixtral(ExpertsInEveryLayer, Mistral):
     """Mixtral: Mistral's attention, and experts in every layer."""
 
     defaults = dict(sliding_window=None, rms_norm_eps=1e-5, rope_theta=1_000_000.0)
     num_local_experts: PositiveInt = 8
     num_experts_per_tok: PositiveInt = 2
-    attribute_map = {"num_experts": "num_local_experts"}
-    all_layers_have_experts, expert_count, expert_width = True, "num_local_experts", "intermediate_size"
-    layer_module_names, layer_tensor_names = EXPERT_MODULES, EXPERT_TENSORS
 
 
 class Ministral(Mistral):
@@ -92,8 +89,7 @@ class Starcoder2(Mistral):
         embedding=("embedding_dropout", 0.0), residual=("residual_dropout", 0.0), attention=("attention_dropout", 0.0)
     )
     drops_in_attention = True
-    ignored_fields = """embedding_dropout attention_softmax_in_fp32 scale_attention_softmax_in_fp32 scale_attn_weights
-        mlp_type norm_type"""
+    ignored_fields = "attention_softmax_in_fp32 scale_attention_softmax_in_fp32 scale_attn_weights mlp_type norm_type"
     layer_module_names = mlp_modules("mlp", up="c_fc", down="c_proj")
     norm_kind, eps_field, mlp_gated = "layer", "norm_epsilon", False
     attention_bias = mlp_bias = property(attrgetter("use_bias"))

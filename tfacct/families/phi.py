@@ -7,10 +7,10 @@ from tfacct.architecture.parts import QKNorm, Rotary
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
     DIVIDED_HEAD_DIM,
-    EXPERT_TENSORS,
     QK_LAYERNORMS,
     AnyAttention,
     DecoderBase,
+    ExpertsInEveryLayer,
     Layer,
     expert_modules,
 )
@@ -91,7 +91,7 @@ class Phi3(Mistral):
         return super().attention(layer, rope_dim=None if rotary_dim == self.head_dim else rotary_dim, **overrides)
 
 
-class Phimoe(Mistral):
+class Phimoe(ExpertsInEveryLayer, Mistral):
     """Phi-3.5-MoE: Mixtral's layer, with LayerNorm, and with biases if attention_bias or lm_head_bias is set."""
 
     sizes = dict(vocab=32064, hidden=4096, mlp=6400, layers=32, heads=32)
@@ -104,11 +104,9 @@ class Phimoe(Mistral):
     constant_axes = frozenset({"A"})  # the class chooses two experts
     checkpoint_conversion_mapping = ((r"\.(block_sparse_moe|mlp)\.gate\.", ".mlp.router."),)
     task_heads = CLASSIFYING
-    attribute_map = {"num_experts": "num_local_experts"}
     ignored_fields = "input_jitter_noise"
-    layer_module_names, layer_tensor_names = expert_modules(router="router"), EXPERT_TENSORS
+    layer_module_names = expert_modules(router="router")
     norm_kind = "layer"
-    all_layers_have_experts, expert_count, expert_width = True, "num_local_experts", "intermediate_size"
     head_options = dict(bias=attrgetter("lm_head_bias"))
 
     def check(self) -> None:

@@ -302,14 +302,13 @@ class Qwen1(PartialRotaryDecoder):
         (r"\.mlp\.c_proj\.", ".mlp.down_proj."),
     )
     hf_model_type = "qwen2"  # it has custom code in its files
-    heads_fill_hidden_size = True
+    heads_fill_hidden_size, grouped_queries = True, False
     attention_options = dict(qkv_bias=True)
     mlp_options = dict(width=attrgetter("mlp_width"))
     mlp_width = property(lambda self: self.intermediate_size // 2)
 
     def check(self) -> None:
         super().check()
-        self.require({"num_key_value_heads": self.num_attention_heads})
         if self.mlp_width == 0:
             raise self.refused("intermediate_size", self.intermediate_size)
 

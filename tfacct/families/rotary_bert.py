@@ -618,7 +618,7 @@ class Esmc(Decoder):
     null_means = NULL_HEADS
     ignored_fields = "mask_token_id"
     constant_axes = frozenset("G")
-    heads_fill_hidden_size = True
+    heads_fill_hidden_size, grouped_queries = True, False
     norm_kind, eps_field, eps = "layer", "eps", 1e-5  # rms_norm_eps is not read
     qk_norm = QKNorm(0, together=True, kind="layer", shift=False)
     task_heads = {"ForMaskedLM": MASKED, "Model": BODY, CLASSES: ENCODING[CLASSES], "ForTokenClassification": TOKENS}
@@ -630,7 +630,6 @@ class Esmc(Decoder):
 
     def check(self) -> None:
         super().check()
-        self.require({"num_key_value_heads": self.num_attention_heads})
         if self.tie_word_embeddings and self.task_head.head == "lm":
             raise self.refused("tie_word_embeddings", True)
 

@@ -51,13 +51,10 @@ class Persimmon(PartialRotaryDecoder):
         **QK_LAYERNORMS,
         **mlp_modules("mlp", up="dense_h_to_4h", down="dense_4h_to_h"),
     }
-    heads_fill_hidden_size, norm_kind, eps_field, mlp_gated = True, "layer", "layer_norm_eps", False
+    heads_fill_hidden_size, grouped_queries = True, False
+    norm_kind, eps_field, mlp_gated = "layer", "layer_norm_eps", False
     attention_bias = mlp_bias = True
     qk_norm = QKNorm(0, kind="layer")
-
-    def check(self) -> None:
-        super().check()
-        self.require({"num_key_value_heads": self.num_attention_heads})
 
 
 class Plamo3(Decoder):

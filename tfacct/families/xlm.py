@@ -44,7 +44,7 @@ class XLM(BertLike):
     required_by_classifiers = {"summary_type": "first", "summary_use_proj": True, "summary_proj_to_labels": True}
     reference_only = "gelu_activation sinusoidal_embeddings summary_use_proj summary_proj_to_labels"
     ignored_fields = """bos_index eos_index pad_index unk_index mask_index mask_token_id lang_id id2lang lang2id
-        init_std embed_init_std summary_activation start_n_top end_n_top share_inout_emb same_enc_dec max_vocab"""
+        embed_init_std summary_activation start_n_top end_n_top share_inout_emb same_enc_dec max_vocab"""
     task_heads = {
         "WithLMHeadModel": MASKED,
         "Model": BODY,
