@@ -8,13 +8,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationInfo
 from pydantic_core import core_schema
 
-from tfacct.architecture.blocks import Block, Stack, Sublayer, stacks
+from tfacct.architecture.blocks import Block, Stack, Sublayer
 from tfacct.architecture.parts import (
     AdaptedFeedForward,
     Attention,
-    Embedding,
     FeedForward,
-    Head,
     JoinedAttention,
     Norm,
     Residual,
@@ -28,7 +26,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.base.spelling import setting
-from tfacct.families.decoder import Decoder, Layer, expert_modules, expert_tensors
+from tfacct.families.decoder import Decoder, DecoderBase, Layer, expert_modules, expert_tensors
 from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
 from tfacct.families.fields import (
     CoreSchema,
@@ -99,6 +97,19 @@ class Mamba2Family(ConvolutionFamily):
         f"{PADS}; and it passes states between chunks with a matmul over all pairs of chunks"  # as reports print it
     )
 
+    def mamba2_mixer(self, **overrides: Any) -> Mamba2Mixer:
+        """Mamba-2, with the names of its own class for what heads and states do not decide."""
+        return Mamba2Mixer(
+            hidden=self.hidden_size,
+            groups=self.n_groups,
+            kernel=self.conv_kernel,
+            chunk=self.chunk_size,
+            bias=self.use_bias,
+            conv_bias=self.use_conv_bias,
+            eps=self.layer_norm_epsilon,
+            **overrides,
+        )
+
     def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
         """FLOPs of weighting each state, and the initial one, for each chunk."""
         mixer = self.mixer()
@@ -108,29 +119,22 @@ class Mamba2Family(ConvolutionFamily):
         return {"blocks.*.mamba.state_write": FLOPS_PER_MULTIPLY_ADD * pairs * states}
 
 
-class MambaBase(ConvolutionFamily):
+class MambaBase(ConvolutionFamily, DecoderBase):
     """Equal Mamba layers and no attention."""
 
     reference_only = "rms_norm"
     task_heads = DECODER
     base_model_prefix = "backbone"
-    layer_path = "backbone.layers.*"
-    module_names = {"embed": "backbone.embeddings", "final_norm": "backbone.norm_f", "lm_head": "lm_head"}
+    module_names = {"embed": ".embeddings", "final_norm": ".norm_f", "lm_head": "lm_head"}
     layer_module_names = {"mamba_norm": "norm"}
-    conv_kernel_field = "conv_kernel"
+    conv_kernel_field, eps_field = "conv_kernel", "layer_norm_epsilon"
     context = 2048  # training context of the published models; there is no field for it
 
     def check(self) -> None:
         self.require_if_given({"rms_norm": True})
 
-    def architecture(self) -> Transformer:
-        """Equal layers: an RMSNorm and a mixer."""
-        self.check()
-        vocab, hidden = self.vocab_size, self.hidden_size
-        norm = Norm(hidden=hidden, kind="rms", eps=self.layer_norm_epsilon)
-        head = Head(hidden=hidden, vocab=vocab, tied=self.tie_word_embeddings)
-        blocks = stacks([Block.of(self.mixer(), norm=norm)] * self.num_hidden_layers)
-        return Transformer(Embedding(vocab=vocab, hidden=hidden), blocks, final_norm=norm, head=head)
+    def block(self, layer: Layer) -> Block:
+        return Block.of(self.mixer(), norm=self.norm())
 
 
 class Mamba(MambaBase):
@@ -235,19 +239,9 @@ class Mamba2(Mamba2Family, MambaBase):
         inner, wide = self.num_heads * self.head_dim, self.expand * self.hidden_size
         if inner != wide:
             raise ConfigError(f"num_heads · head_dim = {inner:,} contradicts expand · hidden_size = {wide:,}")
-        return Mamba2Mixer(
-            hidden=self.hidden_size,
-            groups=self.n_groups,
-            group=self.divide("num_heads", "n_groups"),
-            head_dim=self.head_dim,
-            state=self.state_size,
-            kernel=self.conv_kernel,
-            chunk=self.chunk_size,
-            bias=self.use_bias,
-            conv_bias=self.use_conv_bias,
-            activation=self.hidden_act,
-            eps=self.layer_norm_epsilon,
-        )
+        group = self.divide("num_heads", "n_groups")
+        sizes = {"group": group, "head_dim": self.head_dim, "state": self.state_size}
+        return self.mamba2_mixer(**sizes, activation=self.hidden_act)
 
 
 class Mamba2Hybrid(Mamba2Family, HybridDecoder):
@@ -465,21 +459,26 @@ def shared_layer_modules(module: str) -> dict[str, str]:
     return {**{name: f"{module}.{hf_name}" for name, hf_name in shared.items()}, "shared_out.proj": "linear"}
 
 
+def joined_head_dim(fields: dict[str, Any]) -> int:
+    """2 · hidden_size / num_attention_heads: attention reads two concatenated vectors of the hidden size."""
+    hidden, heads = fields["hidden_size"], fields["num_attention_heads"]
+    return divide_exactly(2 * hidden, heads, "2 · hidden_size by num_attention_heads")
+
+
 class ZambaDecoder(HybridFamily, Decoder):
     """Mamba in every layer; in hybrid layers, attention and an MLP before it, whose weights those layers share."""
 
+    defaults = dict(
+        head_dim=Field(default_factory=joined_head_dim),
+        tie_word_embeddings=True,
+        hidden_act="gelu",
+        rms_norm_eps=1e-5,
+    )
     required_values = {"tie_word_embeddings": True}
     attribute_map = {"layer_types": "layers_block_type", "attention_head_dim": "head_dim"}
     task_heads = CLASSIFYING
     module_names = FINAL_LAYERNORM
     layer_module_names = {"mamba_norm": "input_layernorm"}
-
-    @staticmethod
-    def default_head_dim(fields: dict[str, Any]) -> int:
-        """2 · hidden_size / num_attention_heads: attention reads two concatenated vectors of the hidden size."""
-        return divide_exactly(
-            2 * fields["hidden_size"], fields["num_attention_heads"], "2 · hidden_size by num_attention_heads"
-        )
 
     def layer_kinds(self) -> list[str]:
         """The kind of each layer. Raises ConfigError."""
@@ -564,13 +563,7 @@ class Zamba2(Mamba2Family, ZambaDecoder):
         layers=54,
         heads=32,
         kv_heads=SAME_AS_QUERY_HEADS,
-    )
-    defaults = dict(
-        head_dim=Field(default_factory=ZambaDecoder.default_head_dim),
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        hidden_act="gelu",
-        rms_norm_eps=1e-5,
+        context=4096,
     )
     attention_hidden_size: PositiveInt | None = None
     use_long_context: StrictBool = False

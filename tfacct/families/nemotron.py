@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention
 from tfacct.architecture.parts import Mamba2 as Mamba2Mixer
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
@@ -44,14 +43,6 @@ class Nemotron(PartialRotaryDecoder):
     norm_weight_minus_one = True
 
 
-class NasLayer(NamedTuple):
-    """One entry of block_configs, without attention if `group` is None, without an MLP if `width` is."""
-
-    group: int | None
-    """Query heads of each key/value head."""
-    width: int | None
-
-
 class NemotronNas(Decoder):
     """Nemotron Super and Ultra: Llama's layer, with attention and MLP sizes per layer, or without one of them, as
     listed in block_configs."""
@@ -69,7 +60,7 @@ class NemotronNas(Decoder):
     reference_only = "num_key_value_heads intermediate_size head_dim"
     task_heads = {"ForCausalLM": CAUSAL_MODEL}
 
-    def layers(self) -> list[NasLayer]:
+    def layers(self) -> list[Layer]:
         """Layers with attention or an MLP. Raises ConfigError."""
         given = self.block_configs
         check_length("block_configs", given, self.num_hidden_layers)
@@ -78,11 +69,15 @@ class NemotronNas(Decoder):
                 raise ConfigError(
                     f"{name} = {getattr(self, name)} contradicts block_configs, which has one entry per layer"
                 )
-        listed = [NasLayer(_group(number, entry), self._width(number, entry)) for number, entry in enumerate(given)]
-        found = [layer for layer in listed if layer != (None, None)]
-        if not found:
+        listed = [(_group(number, entry), self._width(number, entry)) for number, entry in enumerate(given)]
+        if not any(group or width for group, width in listed):
             raise ConfigError("block_configs lists no layer with attention or an MLP")
-        return found
+        return [Layer(kv_heads=self._kv_heads(group), width=width) for group, width in listed if group or width]
+
+    def _kv_heads(self, group: int | None) -> int | None:
+        if group is None:
+            return None
+        return divide_exactly(self.num_attention_heads, group, "num_attention_heads by n_heads_in_group")
 
     def _width(self, number: int, entry: Mapping[str, Any]) -> int | None:
         part = _part(number, entry, "ffn")
@@ -94,20 +89,14 @@ class NemotronNas(Decoder):
         width = int(2 * times * self.hidden_size / 3)  # in floating point, as in its code
         return -(-width // 256) * 256
 
-    def block(self, layer: NasLayer) -> Block:
+    def head_sizes(self, layer: Any) -> dict[str, int]:
+        size = require_even(self.divide("hidden_size", "num_attention_heads"))
+        return {"kv_heads": layer.kv_heads, "group": self.num_attention_heads // layer.kv_heads, "head_dim": size}
+
+    def block(self, layer: Layer) -> Block:
         parts: list[Any] = []
-        heads, hidden, biased = self.num_attention_heads, self.hidden_size, self.attention_bias
-        if layer.group is not None:
-            attention = Attention(
-                hidden=hidden,
-                kv_heads=divide_exactly(heads, layer.group, "num_attention_heads by n_heads_in_group"),
-                group=layer.group,
-                head_dim=require_even(self.divide("hidden_size", "num_attention_heads")),
-                rotary=self.rope(),
-                qkv_bias=biased,
-                out_bias=biased,
-            )
-            parts.append(attention)
+        if layer.kv_heads is not None:
+            parts.append(self.attention(layer))
         if layer.width is not None:
             parts.append(self.dense_mlp(width=layer.width))
         return Block.of(*parts, norm=self.norm())
@@ -251,20 +240,9 @@ class NemotronH(Mamba2Family, HybridDecoder):
         return found
 
     def mixer(self) -> Mamba2Mixer:
-        return Mamba2Mixer(
-            hidden=self.hidden_size,
-            groups=self.n_groups,
-            group=self.divide("mamba_num_heads", "n_groups"),
-            head_dim=self.mamba_head_dim,
-            state=self.ssm_state_size,
-            kernel=self.conv_kernel,
-            chunk=self.chunk_size,
-            bias=self.use_bias,
-            conv_bias=self.use_conv_bias,
-            activation=self.mamba_hidden_act,
-            eps=self.layer_norm_epsilon,
-            least_step=self.time_step_min,
-        )
+        group = self.divide("mamba_num_heads", "n_groups")
+        sizes = {"group": group, "head_dim": self.mamba_head_dim, "state": self.ssm_state_size}
+        return self.mamba2_mixer(**sizes, activation=self.mamba_hidden_act, least_step=self.time_step_min)
 
     def block(self, layer: Layer) -> Block:
         part = self.attention(layer) if layer.kind in (FULL, MAMBA) else self.mlp(layer)

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import ClassVar
 
-from pydantic import Field
-
 from tfacct.architecture.parts import Mamba, Mixer
 from tfacct.architecture.parts.part import STATE_BITS
 from tfacct.base.record import record
@@ -86,12 +84,6 @@ class Zamba(ZambaDecoder):
     """Zamba: Mamba with heads in every layer; some have attention and an MLP before it, with shared weights."""
 
     sizes = dict(vocab=32000, hidden=3712, mlp=14848, layers=76, heads=16, kv_heads=16, context=4096)
-    defaults = dict(
-        head_dim=Field(default_factory=ZambaDecoder.default_head_dim),
-        tie_word_embeddings=True,
-        hidden_act="gelu",
-        rms_norm_eps=1e-5,
-    )
     attention_hidden_size: PositiveInt | None = None
     hidden_mamba_act: StrictStr = "silu"
     layers_block_type: LayerTypes | None = None
