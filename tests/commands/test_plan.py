@@ -372,6 +372,28 @@ def test_recomputation_is_tried(name: str, ctx: str, every: int, recipe: dict[st
                 assert model.train(**{**given, "recompute": less}).peak_bytes > budget, (less, row)
 
 
+@pytest.mark.parametrize(
+    ("name", "layout", "plans"),
+    [("granite-3.1-1b-a400m", {"tp": 2}, False), ("ernie-4.5-21b-a3b", {"tp": 2, "sp": True}, True)],
+)
+def test_layouts_that_train_refuses_are_skipped(name: str, layout: dict[str, Any], plans: bool) -> None:
+    """How tp ranks sum experts was not checked for one class; sp does not support the fp32 router of the other."""
+    model = tfacct.load(name)
+    with pytest.raises(tfacct.TfacctError, match=r"was not checked for its class|does not support fp32 router weights"):
+        model.train(ctx="1k", **layout)
+    found = model.plan(on="4x200GB", train=True, ctx="1k", batch=4)
+    rows = [*found.layouts, *found.larger]
+    assert not any(layout.items() <= row.items() for row in rows)
+    assert {row["tp"] for row in rows} == ({1, 2, 4} if plans else {1}) and {row["fsdp"] for row in rows} >= {1, 4}
+    for row in rows[::7]:
+        counted(model, row, ctx="1k")
+
+
+def test_solve_answers_no_ranks_that_train_refuses() -> None:
+    with pytest.raises(tfacct.TfacctError, match="was not checked for its class"):
+        tfacct.load("granite-3.1-1b-a400m").solve("tp", "peak_bytes=9GB", ctx="1k")
+
+
 @pytest.mark.parametrize("recipe", [{"qlora": True}, {"weights_dtype": "fp32"}, {"optimizer": "muon"}])
 def test_one_device_has_no_layout_to_refuse(recipe: dict[str, Any]) -> None:
     """QLoRA, autocast and an optimizer of whole matrices, none of which layouts support."""

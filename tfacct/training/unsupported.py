@@ -25,6 +25,7 @@ from tfacct.parallel.support import (
     encodes,
     gathers_heads,
     in_parallel,
+    routing_bits,
     shards_weights_only,
     unsupported_part,
 )
@@ -472,6 +473,7 @@ def check_layout(model: LoadedModel, mesh: Mesh) -> None:
     check_step(mesh)
     check_mesh(model, mesh)
     check_shardable(model, replace(mesh, sp=False))
+    routing_bits(model, mesh, 16, train=True)
 
 
 def alone(recipe: Recipe) -> Recipe:
