@@ -1,10 +1,11 @@
 """Ling and Ring (Bailing)."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from tfacct.architecture.parts import DeltaNet, Gate, LatentAttention, LightningAttention, QKNorm
-from tfacct.families.decoder import QK_NORMS, AnyAttention, Decoder, Layer, SharedExperts
+from tfacct.families.decoder import QK_NORMS, Decoder, Layer, SharedExperts
 from tfacct.families.fields import Fraction, NonNegativeInt, PositiveInt, StrictBool, divide_exactly
 from tfacct.families.glm import Glm4Moe
 from tfacct.families.hybrid import KimiDeltaDecoder, delta_modules
@@ -42,14 +43,13 @@ class BailingMoeV2(Glm4Moe):
         "use_qkv_bias": "attention_bias",
     }
     ignored_fields = "use_rmsnorm score_function router_dtype moe_router_enable_expert_bias"
+    mask = property(lambda self: "blocks" if self.in_blocks else "causal")
+    attention_options = dict(mask=attrgetter("mask"))
 
     def check(self) -> None:
         super().check()
         self.require_if_given({"moe_shared_expert_intermediate_size": self.moe_intermediate_size})
         self.require({"use_bias": False})
-
-    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
-        return super().attention(layer, mask="blocks" if self.in_blocks else "causal")
 
     def hf_config_fields(self) -> Mapping[str, Any]:
         """The fields that GLM-4.5 has."""
@@ -127,7 +127,7 @@ class LightningHybrid(SharedExperts, Decoder):
         )
 
     def attention(self, layer: Layer, **overrides: Any) -> Any:
-        return self.lightning() if layer.kind == LIGHTNING else self.softmax_attention(layer)
+        return self.lightning() if layer.kind == LIGHTNING else super().attention(layer, **overrides)
 
 
 class BailingMoeLinearV2(LightningHybrid):
@@ -136,16 +136,8 @@ class BailingMoeLinearV2(LightningHybrid):
     class_prefixes = ("BailingMoeLinearV2", "Glm4Moe")
     hf_model_type = "glm4_moe"
     layer_module_names = QK_NORMS
-
-    def softmax_attention(self, layer: Layer) -> AnyAttention:
-        return Decoder.attention(
-            self,
-            layer,
-            rope_dim=self.rotary_size(),
-            qkv_bias=self.use_qkv_bias,
-            out_bias=self.use_bias,
-            qk_norm=QKNorm(self.rms_norm_eps) if self.use_qk_norm else None,
-        )
+    attention_bias, attention_out_bias = property(attrgetter("use_qkv_bias")), property(attrgetter("use_bias"))
+    partial_rotary, qk_norm = True, QKNorm(0)
 
 
 class BailingMoeV2_5(LightningHybrid, MlaDecoder):
@@ -155,8 +147,10 @@ class BailingMoeV2_5(LightningHybrid, MlaDecoder):
     head_dim: PositiveInt = 128
     class_prefixes = ("BailingMoeV2_5", "DeepseekV3")
     hf_model_type = "deepseek_v3"
-    reference_only = "-head_dim attention_bias"
+    required_values = {"attention_bias": False}
+    reference_only = "-head_dim"
     null_means = {}
+    attention_options = dict(bias=attrgetter("use_qkv_bias"))
 
     def hf_config_fields(self) -> Mapping[str, Any]:
         """The class has no shared key/value heads, and head_dim is the size of their rotary part."""
@@ -164,11 +158,10 @@ class BailingMoeV2_5(LightningHybrid, MlaDecoder):
         heads = {"num_key_value_heads": self.num_attention_heads, "q_lora_rank": self.q_lora_rank}
         return {**fields, **heads, "partial_rotary_factor": 1.0, "head_dim": self.qk_rope_head_dim}
 
-    def softmax_attention(self, layer: Layer) -> LatentAttention:
+    def attention(self, layer: Layer, **overrides: Any) -> Any:
         """Heads do not share keys, for any num_key_value_heads."""
-        self.require({"attention_bias": False})
         unshared = self.model_copy(update={"num_key_value_heads": self.num_attention_heads})
-        return MlaDecoder.attention(unshared, layer, bias=self.use_qkv_bias)
+        return LightningHybrid.attention(unshared, layer)
 
 
 class BailingHybrid(SharedExperts, KimiDeltaDecoder, MlaDecoder):

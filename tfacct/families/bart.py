@@ -181,11 +181,7 @@ class Bart(BartBase):
     static_position_embeddings: StrictBool = False
 
     offset = 2
-    required_values = {
-        "normalize_embedding": True,
-        "static_position_embeddings": False,
-        "tie_word_embeddings": True,
-    }
+    required_values = {"normalize_embedding": True, "static_position_embeddings": False, "tie_word_embeddings": True}
     dropouts = DROPOUTS
     pooler_modules = {"pooler": "classification_head.dense", "classifier": "classification_head.out_proj"}
     task_heads = {

@@ -9,7 +9,7 @@ from pydantic import Field
 from tfacct.architecture.parts import Experts, FeedForward, Norm, QKNorm, Rotary
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
-from tfacct.families.decoder import QK_NORMS, AnyAttention, Decoder, Layer, Window, expert_modules, expert_tensors
+from tfacct.families.decoder import QK_NORMS, Decoder, Layer, Window, expert_modules, expert_tensors
 from tfacct.families.family import ABSENT, SAME_AS_QUERY_HEADS, mlp_modules
 from tfacct.families.fields import JsonDict, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, MlpLayerTypes, sparse_layers
@@ -41,10 +41,7 @@ class Cohere(CohereBase):
     use_qk_norm: StrictBool = False
     ignored_fields = IGNORED_FIELDS
     layer_module_names = QK_NORMS
-
-    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
-        norm = QKNorm(self.layer_norm_eps, kind="layer", per_head=True, shift=False) if self.use_qk_norm else None
-        return super().attention(layer, qk_norm=norm, **overrides)
+    qk_norm = QKNorm(0, kind="layer", per_head=True, shift=False)
 
 
 class Cohere2(CohereBase):

@@ -162,8 +162,7 @@ class DeltaNetTable(Table):
     value_dim: PositiveInt = key("size of a value head", of="key_dim")
     kernel: PositiveInt = key("kernel size of the convolution, in tokens", 4)
     decay_rank: PositiveInt | None = key(
-        "per-channel decays, as in KDA: rank of the projections to decays and gate; absent: one decay per head",
-        None,
+        "per-channel decays, as in KDA: rank of the projections to decays and gate; absent: one decay per head", None
     )
     chunk: PositiveInt = key("tokens in a chunk; several new tokens run in whole chunks", 64)
     activation: Activation = key("no count depends on it", "silu")

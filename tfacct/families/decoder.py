@@ -44,6 +44,7 @@ from tfacct.families.task_heads import LABELLING
 Window = Annotated[int, int_between(2)]
 QK_NORMS = {f"attn.{name}": f"self_attn.{name}" for name in ("q_norm", "k_norm")}
 QK_LAYERNORMS = {f"attn.{name}_norm": f"self_attn.{name}_layernorm" for name in "qk"}
+QK_NORM_SWITCHES = ("qk_layernorm", "use_qk_norm")
 NORMS_AROUND = {
     "attn_post_norm": "post_attention_layernorm",
     "mlp_norm": "pre_feedforward_layernorm",
@@ -116,7 +117,7 @@ class DecoderBase(Family):
     """The layers of a decoder, without assumptions about its fields."""
 
     qk_norm: ClassVar[QKNorm | None] = None
-    """Norms of queries and keys; eps comes from the config, which may switch them off by qk_layernorm."""
+    """Norms of queries and keys; eps comes from the config, which may switch them off (`QK_NORM_SWITCHES`)."""
     norms: ClassVar[Any] = "before"
     """Where a sublayer has its norm: before, after or around it."""
     embedding_norm: ClassVar[bool] = False
@@ -216,7 +217,7 @@ class DecoderBase(Family):
         projection."""
         how: dict[str, Any] = {"rope_dim": self.rotary_size(layer)} if self.partial_rotary else {}
         biased = getattr(self, "attention_bias", False)
-        qk_norm = self.qk_norm if getattr(self, "qk_layernorm", True) else None
+        qk_norm = self.qk_norm if all(getattr(self, name, True) for name in QK_NORM_SWITCHES) else None
         how |= {
             **self.head_sizes(layer),
             "window": layer.window,

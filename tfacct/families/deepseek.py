@@ -8,16 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, MtpHead, Sublayer
-from tfacct.architecture.parts import (
-    Experts,
-    Gate,
-    GatedNorm,
-    Indexer,
-    LatentAttention,
-    MtpProjection,
-    QKNorm,
-    Rotary,
-)
+from tfacct.architecture.parts import Experts, Gate, GatedNorm, Indexer, LatentAttention, MtpProjection, QKNorm, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value

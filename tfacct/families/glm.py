@@ -4,12 +4,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from tfacct.architecture.parts import (
-    DeltaNet,
-    HyperMean,
-    Indexer,
-    QKNorm,
-)
+from tfacct.architecture.parts import DeltaNet, HyperMean, Indexer, QKNorm
 from tfacct.architecture.parts.indexer import LEGEND as INDEXER_LEGEND
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
@@ -25,13 +20,7 @@ from tfacct.families.fields import (
 )
 from tfacct.families.hybrid import LINEAR, LowRankKimiDeltaDecoder
 from tfacct.families.hyper_connections import PUBLISHED_HYPER_CONNECTIONS, HyperConnected, hyper_modules, hyper_tensors
-from tfacct.families.layer_kinds import (
-    FULL,
-    MlpLayerTypes,
-    check_first_dense,
-    sparse_layers,
-    validated_layer_types,
-)
+from tfacct.families.layer_kinds import FULL, MlpLayerTypes, check_first_dense, sparse_layers, validated_layer_types
 from tfacct.families.mla import INDEXED, REUSED, DsaDecoder, IndexerTypes, MlaDecoder, check_first_indexer
 from tfacct.families.task_heads import DECODER, inside_composite
 from tfacct.ledger.einsum import Mask, Size
@@ -79,11 +68,7 @@ class Glm4Moe(SharedExperts, PartialRotaryDecoder):
     )
     task_heads = DECODER
     layer_module_names = QK_NORMS
-    attention_out_bias = False
-
-    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
-        norm = QKNorm(self.rms_norm_eps) if self.use_qk_norm else None
-        return super().attention(layer, qk_norm=norm, **overrides)
+    qk_norm, attention_out_bias = QKNorm(0), False
 
 
 class Glm4MoeLite(SharedExperts, MlaDecoder):
@@ -207,8 +192,7 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
     without rotary embedding to groups of tokens selected by an indexer; several residual streams."""
 
     sizes = dict(hidden=4096, layers=45, context=1048576)
-    defaults = dict(qk_nope_head_dim=256, n_routed_experts=288)
-    q_lora_rank: PositiveInt = 1536
+    defaults = dict(q_lora_rank=1536, qk_nope_head_dim=256, n_routed_experts=288)
     qk_rope_head_dim: NonNegativeInt = 0
     head_dim: NonNegativeInt | None = None  # type: ignore[assignment]  # the rotary part, as the class writes it
     first_k_dense_replace: NonNegativeInt | None = None  # type: ignore[assignment]

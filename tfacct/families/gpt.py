@@ -12,15 +12,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.families.decoder import DIVIDED_HEAD_DIM, AnyAttention, DecoderBase, Layer
 from tfacct.families.family import attention_modules, mlp_modules
-from tfacct.families.fields import (
-    JsonDict,
-    LayerCount,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    StrictStr,
-    require_even,
-)
+from tfacct.families.fields import JsonDict, LayerCount, PositiveFloat, PositiveInt, StrictBool, StrictStr, require_even
 from tfacct.families.layer_kinds import check_length
 from tfacct.families.task_heads import CAUSAL_MODEL, CLASSIFYING, DECODER, TOKENS_CLASSIFIED
 

@@ -175,8 +175,7 @@ def check_nulls(fields: Mapping[str, Any], model_type: object) -> None:
     for name, types in NO_NULLS.items():
         if name in fields and fields[name] is None and model_type in types:
             raise ConfigError(
-                f"{name} is null, which the class of {model_type} does not accept",
-                f"remove {name}, or give its value",
+                f"{name} is null, which the class of {model_type} does not accept", f"remove {name}, or give its value"
             )
 
 

@@ -271,8 +271,7 @@ def _tower_fields(raw: Mapping[str, Any], model_type: str, part: Part) -> Submod
         if composites()[model_type].optional_towers:
             raise ConfigError(f"{without}, so its class builds no {part} part")
         raise ConfigError(
-            f"{without}: the default {part} part of its class is not supported",
-            f"add {field} to the config",
+            f"{without}: the default {part} part of its class is not supported", f"add {field} to the config"
         )
     allowed = [one.type for one in towers("vision").values()] if tower.any_type else (tower.type,)
     fields, others = _encoder_fields(raw, model_type, part, raw[field], tower.type, allowed)

@@ -14,12 +14,7 @@ from tfacct.architecture.parts.attention import (
 )
 from tfacct.architecture.parts.classes import Classes, Pooler, TokenPooler
 from tfacct.architecture.parts.convolution import ShortConvolution
-from tfacct.architecture.parts.cross import (
-    OF_SOURCE,
-    SOURCES,
-    CrossAttention,
-    RelativeBias,
-)
+from tfacct.architecture.parts.cross import OF_SOURCE, SOURCES, CrossAttention, RelativeBias
 from tfacct.architecture.parts.delta import DeltaNet
 from tfacct.architecture.parts.embedding import Embedding, Head, Positions, Segments, Stem
 from tfacct.architecture.parts.experts import Experts

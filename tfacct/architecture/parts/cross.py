@@ -96,10 +96,7 @@ class RelativeBias(Grouped):
 
     name: ClassVar[str] = "rel_bias"
     axis_names: ClassVar[dict[str, str]] = {"buckets": "Rp", "kv_heads": "K", "group": "G"}
-    legend: ClassVar[dict[str, str]] = {
-        "Rp": DISTANCES,
-        **{axis: Attention.legend[axis] for axis in "NKG"},
-    }
+    legend: ClassVar[dict[str, str]] = {"Rp": DISTANCES, **{axis: Attention.legend[axis] for axis in "NKG"}}
 
     def axes(self) -> dict[str, Size]:
         """Rp and N: one bias per query head."""

@@ -136,13 +136,7 @@ class Positions(Part):
     offset: int = 0
     trained: bool = True
     layout: Literal[
-        "row",
-        "after_norm",
-        "class_and_patches",
-        "columns_and_rows",
-        "sines",
-        "sines_then_cosines",
-        "ctrl_sines",
+        "row", "after_norm", "class_and_patches", "columns_and_rows", "sines", "sines_then_cosines", "ctrl_sines"
     ] = "row"
     narrow: bool = False
     tiles: tuple[int, ...] | None = None

@@ -57,10 +57,7 @@ class FeedForward(Part):
     name: ClassVar[str] = "mlp"
     kind: ClassVar[str] = "dense"
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F"}
-    legend: ClassVar[dict[str, str]] = {
-        "D": "hidden size",
-        "F": "feed-forward width",
-    }
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "F": "feed-forward width"}
 
     def lines(self, at: str) -> Iterator[Line]:
         """Norm, projections and activation; only stored tensors if it is never called."""

@@ -118,10 +118,7 @@ class HyperHead(Part):
     name: ClassVar[str] = "hc_head"
     label: ClassVar[str] = "hyper-connections"
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
-    legend: ClassVar[dict[str, str]] = {
-        **HyperResult.legend,
-        "Xg": "scale factor of the weights after the layers, 1",
-    }
+    legend: ClassVar[dict[str, str]] = {**HyperResult.legend, "Xg": "scale factor of the weights after the layers, 1"}
     made: ClassVar[dict[str, str]] = {"Xn": "Xm", "Xg": "1"}
 
     def lines(self, at: str) -> Iterator[Line]:

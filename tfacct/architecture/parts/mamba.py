@@ -41,13 +41,7 @@ class Mamba(Mixer):
     name: ClassVar[str] = "mamba"
     hf_loop: ClassVar[str] = "the tokens in Python: 4,096 tokens take about a minute"
     label: ClassVar[str] = "Mamba"
-    axis_names: ClassVar[dict[str, str]] = {
-        "hidden": "D",
-        "inner": "Dx",
-        "state": "Ns",
-        "kernel": "Kc",
-        "rank": "Rt",
-    }
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "inner": "Dx", "state": "Ns", "kernel": "Kc", "rank": "Rt"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Dx": "channels of Mamba",
