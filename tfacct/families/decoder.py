@@ -23,7 +23,7 @@ from tfacct.architecture.parts import (
     Rotary,
 )
 from tfacct.architecture.transformer import Transformer
-from tfacct.families.family import Family, attention_modules, mlp_modules
+from tfacct.families.family import Family, attention_modules, mlp_modules, submodules
 from tfacct.families.fields import (
     Fraction,
     JsonDict,
@@ -42,8 +42,8 @@ from tfacct.families.layer_kinds import check_top_k, layer_windows, rope_paramet
 from tfacct.families.task_heads import LABELLING
 
 Window = Annotated[int, int_between(2)]
-QK_NORMS = {f"attn.{name}": f"self_attn.{name}" for name in ("q_norm", "k_norm")}
-QK_LAYERNORMS = {f"attn.{name}_norm": f"self_attn.{name}_layernorm" for name in "qk"}
+QK_NORMS = submodules("attn", "self_attn", "q_norm k_norm")
+QK_LAYERNORMS = submodules("attn", "self_attn", q_norm="q_layernorm", k_norm="k_layernorm")
 QK_NORM_SWITCHES = ("qk_layernorm", "use_qk_norm")
 NORMS_AROUND = {
     "attn_post_norm": "post_attention_layernorm",
@@ -56,7 +56,7 @@ SINK_MODULES, SINK_TENSORS = {"attn.sinks": "self_attn"}, {"attn.sinks.weight": 
 
 def expert_modules(module: str = "mlp", router: str = "gate") -> dict[str, str]:
     """Modules of experts: their router, and one module for all of them."""
-    experts = {f"mlp.experts.{name}_proj": f"{module}.experts" for name in ("gate", "up", "down")}
+    experts = submodules("mlp.experts", f"{module}.experts", gate_proj="", up_proj="", down_proj="")
     return {"mlp.router": f"{module}.{router}", **experts}
 
 

@@ -23,7 +23,7 @@ from tfacct.families.decoder import (
     SharedExperts,
     Window,
 )
-from tfacct.families.family import ABSENT, mlp_modules
+from tfacct.families.family import ABSENT, mlp_modules, submodules
 from tfacct.families.fields import (
     CoreSchema,
     JsonDict,
@@ -52,7 +52,7 @@ from tfacct.families.layer_kinds import (
     validated_layer_types,
 )
 from tfacct.families.mistral import read_temperature
-from tfacct.families.mla import INDEXED, REUSED, DeepseekExperts, DsaDecoder, MlaDecoder
+from tfacct.families.mla import INDEXED, REUSED, DeepseekExperts, DsaDecoder, MlaDecoder, mla_modules
 from tfacct.families.task_heads import CAUSAL_MODEL, CLASSIFYING, DECODER, LABELLING, inside_composite
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Line, Matmul, Pointwise
@@ -178,8 +178,7 @@ class AXK1(DeepseekExperts, MlaDecoder):
 
 def gated_norm_modules(norm: str, module: str) -> dict[str, str]:
     """Modules of a norm, and of the small MLP that gates it."""
-    names = {"": "norm", ".gate_down": "mlp.fc1", ".gate_up": "mlp.fc2"}
-    return {f"{norm}{suffix}": f"{module}.{hf_name}" for suffix, hf_name in names.items()}
+    return {norm: f"{module}.norm", **submodules(norm, module, gate_down="mlp.fc1", gate_up="mlp.fc2")}
 
 
 class AXK2(DsaDecoder):
@@ -204,7 +203,7 @@ class AXK2(DsaDecoder):
     layer_module_names = {
         **gated_norm_modules("attn_norm", "input_layernorm"),
         **gated_norm_modules("mlp_norm", "post_attention_layernorm"),
-        **{f"attn.{name}": "self_attn.q_gate_proj" for name in ("q_b_proj", "gate_proj")},
+        **submodules("attn", "self_attn", q_b_proj="q_gate_proj", gate_proj="q_gate_proj"),
     }
     checkpoint_conversion_mapping = (
         *((r"\.W_down\.", ".mlp.fc1."), (r"\.W_up\.", ".mlp.fc2.")),
@@ -384,16 +383,6 @@ class MistralLarge4(GlmMoeDsa):
         return super().indexer(layer, kind)
 
 
-LONGCAT_ATTENTION = {
-    **{f"attn.{name}": name for name in ("q_a_proj", "q_b_proj", "o_proj")},
-    "attn.q_a_norm": "q_a_layernorm",
-    "attn.kv_a_proj": "kv_a_proj_with_mqa",
-    "attn.kv_a_norm": "kv_a_layernorm",
-    "attn.k_b_proj": "kv_b_proj",
-    "attn.v_b_proj": "kv_b_proj",
-}
-
-
 class LongcatFlash(MlaDecoder):
     """LongCat-Flash: each of its layers is two here, both with DeepSeek-V3's latent attention and a dense MLP; the
     first also has experts, whose result is added after the second. Some experts are the identity."""
@@ -440,14 +429,11 @@ class LongcatFlash(MlaDecoder):
 
     def modules_of(self, half: int) -> dict[str, str]:
         """Modules of the first or the second of the two layers."""
-        at, dense = f"self_attn.{half}", "mlp" if half else "mlp.shared"
         names = {
             "attn_norm": f"input_layernorm.{half}",
-            **{name: f"{at}.{hf_name}" for name, hf_name in LONGCAT_ATTENTION.items()},
-            "attn.scores": at,
-            "attn.values": at,
+            **mla_modules(f"self_attn.{half}"),
             "mlp_norm": f"post_attention_layernorm.{half}",
-            **mlp_modules(f"mlps.{half}", at=dense),
+            **mlp_modules(f"mlps.{half}", at="mlp" if half else "mlp.shared"),
         }
         return names if half else {**names, **EXPERT_MODULES, "mlp.router": "mlp.router"}
 
@@ -532,7 +518,7 @@ class Dots3Note(DsaDecoder):
     }
     keep_in_fp32_modules = ()
     required_values = {"moe_layer_freq": ABSENT}
-    layer_module_names = {"attn.rope_norm": "self_attn.k_rope_only_layernorm", "attn.gate_proj": "self_attn.g_proj"}
+    layer_module_names = submodules("attn", "self_attn", rope_norm="k_rope_only_layernorm", gate_proj="g_proj")
 
     def kinds(self) -> list[str]:
         """Kind of each layer. Raises ConfigError."""

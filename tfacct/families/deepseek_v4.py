@@ -15,7 +15,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, Decoder, Window
-from tfacct.families.family import mlp_modules
+from tfacct.families.family import mlp_modules, submodules
 from tfacct.families.fields import (
     Fraction,
     JsonDict,
@@ -302,18 +302,11 @@ class DeepseekV4(HyperConnected):
     layer_module_names = {
         "attn_norm": "input_layernorm",
         "mlp_norm": "post_attention_layernorm",
-        **{
-            f"attn.{name}": f"self_attn{hf_name}"
-            for name, hf_name in {
-                **{n: f".{n}" for n in "q_a_proj q_a_norm q_b_proj kv_proj kv_norm o_a_proj o_b_proj".split()},
-                **dict.fromkeys(("scores", "values", "compressed_scores", "compressed_values"), ""),
-                **{f"compressor.{n}": f".compressor.{n}" for n in COMPRESSOR.split()},
-                **{f"compressor.indexer.{n}": f".compressor.indexer.{n}" for n in COMPRESSOR.split()},
-                "compressor.indexer.q_proj": ".compressor.indexer.q_b_proj",
-                "compressor.indexer.scores": ".compressor.indexer.scorer",
-                "compressor.indexer.weights_proj": ".compressor.indexer.scorer.weights_proj",
-            }.items()
-        },
+        **submodules("attn", "self_attn", "q_a_proj q_a_norm q_b_proj kv_proj kv_norm o_a_proj o_b_proj"),
+        **submodules("attn", "self_attn", scores="", values="", compressed_scores="", compressed_values=""),
+        **submodules("attn.compressor", "self_attn.compressor", COMPRESSOR),
+        **submodules("attn.compressor.indexer", "self_attn.compressor.indexer", COMPRESSOR, q_proj="q_b_proj"),
+        **submodules("attn.compressor.indexer", "self_attn.compressor.indexer.scorer", "weights_proj", scores=""),
         **EXPERT_MODULES,
         **mlp_modules("mlp.shared_experts", at="mlp.shared"),
         "hc.attn.mix": "",

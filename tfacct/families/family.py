@@ -133,27 +133,26 @@ class Family(Base):
         return divide_exactly(getattr(self, field), getattr(self, by), " by ".join(names), hint)
 
 
-def submodules(module: str, names: str, **renamed: str) -> dict[str, str]:
-    """Ledger names → names inside a module of the class: `names` are the same in both, `renamed` are not."""
-    return {name: f"{module}.{hf_name}" for name, hf_name in {**{n: n for n in names.split()}, **renamed}.items()}
+def submodules(at: str, module: str, names: str = "", **renamed: str) -> dict[str, str]:
+    """Modules below `at` in the ledger → those inside a module of the class: `names` are the same in both, `renamed`
+    are not, and "" is the module itself."""
+    both = {**{name: name for name in names.split()}, **renamed}
+    return {f"{at}.{name}": f"{module}.{hf_name}" if hf_name else module for name, hf_name in both.items()}
 
 
 def attention_modules(
     module: str, q: str = "q_proj", k: str = "k_proj", v: str = "v_proj", o: str = "o_proj"
 ) -> dict[str, str]:
     """Modules of attention: its four projections, and those that it computes directly."""
-    projections = {
-        f"attn.{name}_proj": f"{module}.{hf_name}" for name, hf_name in zip("qkvo", (q, k, v, o), strict=True)
-    }
-    return {**projections, "attn.scores": module, "attn.values": module}
+    return submodules("attn", module, q_proj=q, k_proj=k, v_proj=v, o_proj=o, scores="", values="")
 
 
 def mlp_modules(
     module: str, up: str = "up_proj", down: str = "down_proj", gate: str | None = "gate_proj", at: str = "mlp"
 ) -> dict[str, str]:
     """Modules of an MLP, gated unless `gate` is None."""
-    projections = {"gate_proj": gate, "up_proj": up, "down_proj": down}
-    return {f"{at}.{name}": f"{module}.{hf_name}" for name, hf_name in projections.items() if hf_name}
+    gates = {} if gate is None else {"gate_proj": gate}
+    return submodules(at, module, **gates, up_proj=up, down_proj=down)
 
 
 def merged(family: type[Family], name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from tfacct.architecture.parts import DeltaNet
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.families.decoder import Decoder, Layer
-from tfacct.families.family import Family
+from tfacct.families.family import Family, submodules
 from tfacct.families.fields import divide_exactly, is_size
 from tfacct.families.layer_kinds import FULL, validated_layer_types
 from tfacct.ledger.lines import CHUNK
@@ -73,8 +73,7 @@ CHANNEL_CHUNK_PRODUCTS = "conv new_values new_keys old_values state_read chunk_v
 
 def delta_modules(module: str, inside: str = CHUNK_PRODUCTS, **modules: str) -> dict[str, str]:
     """Modules of DeltaNet: those that it computes directly, and its submodules."""
-    submodules = {f"delta.{name}": f"{module}.{hf_name}" for name, hf_name in modules.items()}
-    return {**{f"delta.{name}": module for name in inside.split()}, **submodules}
+    return submodules("delta", module, **dict.fromkeys(inside.split(), ""), **modules)
 
 
 def delta_tensors(module: str, decay: str = "") -> dict[str, str]:

@@ -30,7 +30,7 @@ class LfmDecoder(HybridDecoder):
     module_names = {"final_norm": "model.embedding_norm"}
     layer_module_names = {
         **dict.fromkeys(("attn_norm", "conv_norm"), "operator_norm"),
-        **{f"conv.{name}": hf_name for name, hf_name in submodules("conv", "in_proj out_proj").items()},
+        **submodules("conv", "conv", "in_proj out_proj"),
         "conv.conv": "conv",
         "mlp_norm": "ffn_norm",
     }

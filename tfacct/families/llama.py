@@ -32,7 +32,7 @@ from tfacct.families.decoder import (
     Window,
     expert_modules,
 )
-from tfacct.families.family import ABSENT, NULL_HEADS, SAME_AS_QUERY_HEADS, mlp_modules
+from tfacct.families.family import ABSENT, NULL_HEADS, SAME_AS_QUERY_HEADS, mlp_modules, submodules
 from tfacct.families.fields import (
     LayerCount,
     NonNegativeInt,
@@ -371,8 +371,7 @@ class Mllama(Decoder):
     task_heads = {"ForCausalLM": TaskHead("MllamaForCausalLM"), "Model": TaskHead("MllamaTextModel", "none", body="")}
     layer_module_names = {
         "cross_norm": "input_layernorm",
-        **{f"cross.{n}": f"cross_attn.{n}" for n in ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")},
-        **{f"cross.{n}": "cross_attn" for n in ("scores", "values")},
+        **submodules("cross", "cross_attn", "q_proj k_proj v_proj o_proj q_norm k_norm", scores="", values=""),
     }
     layer_tensor_names = {"cross_add.gate.weight": "cross_attn_attn_gate", "mlp_add.gate.weight": "cross_attn_mlp_gate"}
     heads_fill_hidden_size = True

@@ -283,8 +283,7 @@ class MiniMaxM3VL(ExpertsInEveryLayer, Decoder):
         **mlp_modules("mlp", up="gate_up_proj", gate="gate_up_proj"),
         **mlp_modules("mlp.shared_experts", up="gate_up_proj", gate="gate_up_proj", at="mlp.shared"),
         **QK_NORMS,
-        **{f"attn.{n}": f"self_attn.{n}" for n in submodules("indexer", "q_proj k_proj q_norm k_norm").values()},
-        "attn.indexer.scores": "self_attn.indexer",
+        **submodules("attn.indexer", "self_attn.indexer", "q_proj k_proj q_norm k_norm", scores=""),
     }
     all_layers_have_experts = False
     norm_weight_minus_one = True

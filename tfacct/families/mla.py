@@ -6,10 +6,19 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from tfacct.architecture.parts import Indexer, LatentAttention
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import Decoder, Layer, SharedExperts
-from tfacct.families.family import SAME_AS_QUERY_HEADS
+from tfacct.families.family import SAME_AS_QUERY_HEADS, submodules
 from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictBool, require_even
 from tfacct.families.layer_kinds import LayerTypes, MlpLayerTypes
 from tfacct.families.task_heads import DECODER
+
+
+def mla_modules(module: str) -> dict[str, str]:
+    """Modules of latent attention."""
+    return {
+        **submodules("attn", module, "q_a_proj q_b_proj o_proj", q_a_norm="q_a_layernorm", scores="", values=""),
+        **submodules("attn", module, kv_a_proj="kv_a_proj_with_mqa", kv_a_norm="kv_a_layernorm"),
+        **submodules("attn", module, k_b_proj="kv_b_proj", v_b_proj="kv_b_proj"),
+    }
 
 
 class MlaDecoder(Decoder):
@@ -31,14 +40,7 @@ class MlaDecoder(Decoder):
     ignored_fields = "rope_interleave"
     rope_pairs: ClassVar[Literal["halves", "neighbours"]] = "neighbours"
     sums = {"qk_head_dim": ("qk_nope_head_dim", "qk_rope_head_dim")}
-    layer_module_names = {
-        f"attn.{name}": f"self_attn.{hf_name}"
-        for name, hf_name in (
-            *(("q_a_proj", "q_a_proj"), ("q_a_norm", "q_a_layernorm"), ("q_b_proj", "q_b_proj")),
-            *(("kv_a_proj", "kv_a_proj_with_mqa"), ("kv_a_norm", "kv_a_layernorm")),
-            *(("k_b_proj", "kv_b_proj"), ("v_b_proj", "kv_b_proj")),
-        )
-    }
+    layer_module_names = mla_modules("self_attn")
 
     def hf_unsupported(self) -> str | None:
         runs = self.latent_attention in ("auto", "expanded")
@@ -113,13 +115,9 @@ class DsaDecoder(DeepseekExperts, MlaDecoder):
     task_heads = DECODER
     indexer_pairs: ClassVar[Literal["halves", "neighbours"]] = "halves"
     keep_in_fp32_modules: ClassVar[tuple[str, ...]] = ("indexer.weights_proj",)
-    layer_module_names = {
-        **{f"attn.indexer.{name}": f"self_attn.indexer.{name}" for name in ("k_norm", "weights_proj")},
-        "attn.indexer.q_proj": "self_attn.indexer.wq_b",
-        "attn.indexer.k_proj": "self_attn.indexer.wk",
-        "attn.indexer.scores": "self_attn.indexer",
-        "attn.indexer.sum": "self_attn.indexer",
-    }
+    layer_module_names = submodules(
+        "attn.indexer", "self_attn.indexer", "k_norm weights_proj", q_proj="wq_b", k_proj="wk", scores="", sum=""
+    )
 
     def check(self) -> None:
         super().check()
