@@ -114,7 +114,9 @@ def with_experts(layers: Sequence[Layer], routed: Sequence[bool]) -> list[Layer]
 
 
 class DecoderBase(Family):
-    """The layers of a decoder, without assumptions about its fields."""
+    """The layers of a decoder, without assumptions about the names of its sizes."""
+
+    vocab_size: PositiveInt
 
     qk_norm: ClassVar[QKNorm | None] = None
     """Norms of queries and keys; eps comes from the config, which may switch them off (`QK_NORM_SWITCHES`)."""
@@ -337,7 +339,6 @@ class ExpertsInEveryLayer(DecoderBase):
 class Decoder(DecoderBase):
     """The fields that Llama and its relatives share."""
 
-    vocab_size: PositiveInt
     hidden_size: PositiveInt
     num_hidden_layers: LayerCount
     num_attention_heads: PositiveInt

@@ -59,11 +59,11 @@ class LayerNormDecoder(DecoderBase):
 class GPTFields(LayerNormDecoder):
     """Sizes with GPT-2's names, and learned positions."""
 
-    vocab_size: PositiveInt
     n_embd: PositiveInt
     n_layer: LayerCount
     n_head: PositiveInt
     n_positions: PositiveInt
+    layer_norm_epsilon: PositiveFloat = 1e-5
 
     attribute_map = {
         "hidden_size": "n_embd",
@@ -87,7 +87,6 @@ class GPT2(GPTFields):
     n_inner: PositiveInt = four_times("n_embd")
     tie_word_embeddings: StrictBool = True
     activation_function: StrictStr = "gelu_new"
-    layer_norm_epsilon: PositiveFloat = 1e-5
     ignored_fields = f"""n_ctx scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn
         apply_query_key_layer_scaling normalize_attention_scores {SUMMARY}"""
     dropouts = PDROP
@@ -113,7 +112,6 @@ class GPTBigCode(GPTFields):
     num_key_value_heads: PositiveInt | None = None
     tie_word_embeddings: StrictBool = True
     activation_function: StrictStr = "gelu_pytorch_tanh"
-    layer_norm_epsilon: PositiveFloat = 1e-5
     ignored_fields = f"""n_ctx scale_attn_weights attention_softmax_in_fp32 scale_attention_softmax_in_fp32
         inference_runner pad_key_length pre_allocate_kv_cache validate_runner_input max_batch_size
         summary_first_dropout {SUMMARY}"""
@@ -146,7 +144,6 @@ class OpenAIGPT(GPTFields):
     defaults = dict(n_embd=768, n_layer=12, n_head=12, n_positions=512)
     tie_word_embeddings: StrictBool = True
     afn: StrictStr = "gelu"
-    layer_norm_epsilon: PositiveFloat = 1e-5
     ignored_fields = GPT2.ignored_fields
     dropouts = PDROP
     drops_in_attention = True
@@ -176,7 +173,7 @@ class OpenAIGPT(GPTFields):
 class CTRL(LayerNormDecoder):
     """CTRL: GPT-2's layer with ReLU; sinusoidal positions, scaled embeddings and a head with a bias."""
 
-    vocab_size: PositiveInt = 246534
+    sizes = dict(vocab=246534)
     n_positions: PositiveInt = 256
     n_embd: PositiveInt = 1280
     dff: PositiveInt = 8192
@@ -218,7 +215,7 @@ class CTRL(LayerNormDecoder):
 class GPTNeo(LayerNormDecoder):
     """GPT-Neo: GPT-2 without biases on q, k and v, with unscaled scores and a window in every other layer."""
 
-    vocab_size: PositiveInt = 50257
+    sizes = dict(vocab=50257)
     hidden_size: PositiveInt = 2048
     num_layers: LayerCount = 24
     num_heads: PositiveInt = 16
@@ -293,7 +290,6 @@ class GPTJ(GPTFields):
     rotary_dim: PositiveInt = 64
     tie_word_embeddings: StrictBool = False
     activation_function: StrictStr = "gelu_new"
-    layer_norm_epsilon: PositiveFloat = 1e-5
     attention_bias = False
     reference_only = "rotary_dim"
     ignored_fields = f"n_ctx rotary scale_attn_weights summary_first_dropout {SUMMARY}"
@@ -341,7 +337,6 @@ class JAIS(GPTFields):
     position_embedding_type: StrictStr = "learned"
     activation_function: StrictStr = "gelu_new"
     tie_word_embeddings: StrictBool = True
-    layer_norm_epsilon: PositiveFloat = 1e-5
     mup_embeddings_scale: PositiveFloat = 1.0
     mup_scale_qk_dot_by_d: StrictBool = False
     mup_width_scale: PositiveFloat = 1.0
@@ -395,7 +390,6 @@ class FairseqDecoder(LayerNormDecoder):
 class OPT(FairseqDecoder):
     """OPT: GPT-2's layer with ReLU. The 350m model has narrower embeddings, and norms after each sublayer."""
 
-    vocab_size: PositiveInt
     hidden_size: PositiveInt
     num_hidden_layers: LayerCount
     num_attention_heads: PositiveInt
@@ -466,7 +460,7 @@ class ScaledFairseqDecoder(FairseqDecoder):
 class BioGpt(ScaledFairseqDecoder):
     """BioGPT: GPT-2's layer; embeddings are scaled, and positions begin at the third row."""
 
-    vocab_size: PositiveInt = 42384
+    sizes = dict(vocab=42384)
     hidden_size: PositiveInt = 1024
     num_hidden_layers: LayerCount = 24
     num_attention_heads: PositiveInt = 16
@@ -490,7 +484,7 @@ class BioGpt(ScaledFairseqDecoder):
 class XGLM(ScaledFairseqDecoder):
     """XGLM: GPT-2's layer with scaled embeddings and sinusoidal positions."""
 
-    vocab_size: PositiveInt = 256008
+    sizes = dict(vocab=256008)
     d_model: PositiveInt = 1024
     num_layers: LayerCount = 24
     attention_heads: PositiveInt = 16

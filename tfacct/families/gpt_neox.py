@@ -42,10 +42,17 @@ def megatron_modules(attention: str) -> dict[str, str]:
 class GPTNeoXLike(LayerNormDecoder):
     """GPT-NeoX's layer, without assumptions about its biases."""
 
-    vocab_size: PositiveInt
     hidden_size: PositiveInt
     num_hidden_layers: LayerCount
     num_attention_heads: PositiveInt
+    hidden_act: StrictStr = "gelu"
+    layer_norm_eps: PositiveFloat = 1e-5
+    rotary_pct: Fraction
+    rotary_emb_base: PositiveFloat | None = None
+    rope_theta: PositiveFloat | None = None
+    rope_scaling: JsonDict | None = None
+    rope_parameters: JsonDict | None = None
+
     eps_field = "layer_norm_eps"
     module_names = {"embed": ".embed_in", "final_norm": ".final_layer_norm", "lm_head": "lm_head"}
     layer_module_names = megatron_modules("attention")
@@ -62,18 +69,12 @@ class GPTNeoXLike(LayerNormDecoder):
 class GPTNeoX(GPTNeoXLike):
     """GPT-NeoX and Pythia: attention and MLP in parallel, each with its norm; rotary embedding on part of each head."""
 
+    defaults = dict(rotary_pct=0.25)
     intermediate_size: PositiveInt = 24576
     max_position_embeddings: PositiveInt = 2048
     attention_bias: StrictBool = True
     use_parallel_residual: StrictBool = True
     tie_word_embeddings: StrictBool = False
-    hidden_act: StrictStr = "gelu"
-    layer_norm_eps: PositiveFloat = 1e-5
-    rotary_pct: Fraction = 0.25
-    rotary_emb_base: PositiveFloat | None = None
-    rope_theta: PositiveFloat | None = None
-    rope_scaling: JsonDict | None = None
-    rope_parameters: JsonDict | None = None
 
     reference_only = "use_parallel_residual"
     dropouts = dict(
@@ -89,16 +90,10 @@ class GPTNeoXJapanese(GPTNeoXLike):
     """GPT-NeoX Japanese: attention and MLP one after the other, without biases except in the last layer's attention."""
 
     sizes = dict(vocab=32000, hidden=2560, layers=32, heads=32)
+    defaults = dict(rotary_pct=1.0)
     intermediate_multiple_size: PositiveInt = 4
     max_position_embeddings: PositiveInt = 2048
     tie_word_embeddings: StrictBool = True
-    hidden_act: StrictStr = "gelu"
-    layer_norm_eps: PositiveFloat = 1e-5
-    rotary_pct: Fraction = 1.0
-    rotary_emb_base: PositiveFloat | None = None
-    rope_theta: PositiveFloat | None = None
-    rope_scaling: JsonDict | None = None
-    rope_parameters: JsonDict | None = None
 
     attention_bias = mlp_bias = False
     intermediate_size = property(lambda self: self.intermediate_multiple_size * self.hidden_size)
@@ -117,7 +112,6 @@ class GPTNeoXJapanese(GPTNeoXLike):
 class Bloom(LayerNormDecoder):
     """BLOOM: ALiBi instead of positions, and a norm after the embeddings."""
 
-    vocab_size: PositiveInt
     hidden_size: PositiveInt
     n_layer: LayerCount
     n_head: PositiveInt
@@ -150,7 +144,6 @@ class Bloom(LayerNormDecoder):
 class Falcon(LayerNormDecoder):
     """Falcon: attention and MLP in parallel. 7B has one key/value head and one norm, 40B several and two, 1B ALiBi."""
 
-    vocab_size: PositiveInt
     hidden_size: PositiveInt
     num_hidden_layers: LayerCount
     num_attention_heads: PositiveInt
@@ -233,7 +226,7 @@ class Falcon(LayerNormDecoder):
 class Mpt(LayerNormDecoder):
     """MPT: ALiBi, LayerNorm with a scale only, no biases."""
 
-    vocab_size: PositiveInt = 50368
+    sizes = dict(vocab=50368)
     d_model: PositiveInt = 2048
     n_layers: LayerCount = 24
     n_heads: PositiveInt = 16

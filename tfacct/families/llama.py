@@ -435,7 +435,6 @@ class SmolLM3(Llama):
 class CS336(DecoderBase):
     """The Transformer LM of Stanford's course CS336: Llama without grouped queries, with the course's names."""
 
-    vocab_size: PositiveInt
     context_length: PositiveInt
     num_layers: LayerCount
     d_model: PositiveInt
@@ -458,7 +457,6 @@ class CS336(DecoderBase):
 class OpenELM(DecoderBase):
     """OpenELM: numbers of heads and MLP widths that grow with depth, norms over queries and keys, a tied head."""
 
-    vocab_size: PositiveInt
     model_dim: PositiveInt
     num_transformer_layers: LayerCount
     head_dim: PositiveInt
@@ -514,7 +512,6 @@ class OpenELM(DecoderBase):
 class Telechat(DecoderBase):
     """TeleChat 1 and 2: Llama's layer with biases on the last projection of attention and of the MLP."""
 
-    vocab_size: PositiveInt
     hidden_size: PositiveInt
     n_layer: LayerCount
     n_head: PositiveInt
