@@ -69,6 +69,7 @@ class EncoderDecoder(Family):
     tie_word_embeddings: StrictBool = True
     is_encoder_decoder: StrictBool = True
     activation_function: StrictStr = "gelu"
+    vocab_size: PositiveInt
 
     order: ClassVar[Order] = "post"
     """Norms after (`post`) or before (`pre`) each sublayer; `pre` has one after the last layer of each side too."""
@@ -144,7 +145,6 @@ class EncoderDecoder(Family):
 class BartBase(EncoderDecoder):
     """The fields of BART and of relatives that read text the same way."""
 
-    vocab_size: PositiveInt
     max_position_embeddings: PositiveInt = 1024
     scale_embedding: StrictBool = False
     normalize_before: StrictBool = False
@@ -368,8 +368,8 @@ class FSMT(BartBase):
 class Whisper(EncoderDecoder):
     """Whisper: an encoder of audio after two convolutions, a decoder of text; norms before the sublayers."""
 
+    sizes = dict(vocab=51865)
     defaults = dict(d_model=384, **both_sides(4, 6, 1536))
-    vocab_size: PositiveInt = 51865
     num_mel_bins: PositiveInt = 80
     max_source_positions: PositiveInt = 1500
     max_target_positions: PositiveInt = 448

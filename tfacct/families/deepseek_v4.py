@@ -239,7 +239,7 @@ class DeepseekV4(HyperConnected):
     """DeepSeek-V4: attention to a window and to compressed keys and values; several residual streams; experts in
     every layer."""
 
-    vocab_size: PositiveInt = 129280
+    sizes = dict(vocab=129280)
     hidden_size: PositiveInt = 4096
     moe_intermediate_size: PositiveInt = 2048
     num_hidden_layers: LayerCount = 43
@@ -262,7 +262,6 @@ class DeepseekV4(HyperConnected):
     compress_rope_theta: PositiveFloat = 160_000.0
     hc_mult: PositiveInt = 4
     hc_sinkhorn_iters: PositiveInt = 20
-    hc_eps: PositiveFloat = 1e-6
     mlp_layer_types: LayerTypes | None = None
     num_hash_layers: NonNegativeInt | None = None
     swiglu_limit: PositiveFloat = 10.0

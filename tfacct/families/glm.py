@@ -13,7 +13,6 @@ from tfacct.families.family import mlp_modules
 from tfacct.families.fields import (
     JsonDict,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     StrictBool,
     read_partial_rotary_factor,
@@ -205,7 +204,6 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
     linear_attn_config: JsonDict | None = None
     hc_mult: PositiveInt = 4
     hc_sinkhorn_iters: PositiveInt = 20
-    hc_eps: PositiveFloat = 1e-6
     class_prefixes = ("Glm5Next", "Glm5NextText")
     reference_only = "-linear_attn_config first_k_dense_replace index_kpool_always_select_tail hc_sinkhorn_iters"
     ignored_fields = "swiglu_limit mhc"

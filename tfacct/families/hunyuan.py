@@ -124,7 +124,6 @@ class HYV4(HyperConnected, DsaDecoder):
     indexer_types: IndexerTypes | None = None
     hc_mult: PositiveInt = 4
     hc_magnitude: PositiveFloat = 2.0
-    hc_eps: PositiveFloat = 1e-6
     reference_only = "first_k_dense_replace"
     ignored_fields = "learnable_sink_init swiglu_limit"
     checkpoint_conversion_mapping = (

@@ -6,6 +6,7 @@ from typing import Any
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import HyperConnection, HyperHead, HyperMean
 from tfacct.families.decoder import DecoderBase
+from tfacct.families.fields import PositiveFloat
 
 PUBLISHED_HYPER_CONNECTIONS = (r"\.hc_(attn|ffn)_(fn|base|scale)$", r".\1_hc.\2")
 """Entries for checkpoint_conversion_mapping: published files have no modules for them."""
@@ -28,6 +29,8 @@ def hyper_tensors(**sublayers: str) -> dict[str, str]:
 
 class HyperConnected(DecoderBase):
     """hc_mult residual streams around the sublayers of every layer, joined before the head."""
+
+    hc_eps: PositiveFloat = 1e-6
 
     module_names = {"hc_head.weights": "model.hc_head"}
     tensor_names = {

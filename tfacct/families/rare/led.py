@@ -13,7 +13,7 @@ from tfacct.families.rare.longformer import chunk_attention_modules, window_size
 class LED(EncoderDecoder):
     """LED: BART with an encoder of overlapping attention windows, over a source padded to whole windows."""
 
-    vocab_size: PositiveInt = 50265
+    sizes = dict(vocab=50265)
     max_encoder_position_embeddings: PositiveInt = 16384
     max_decoder_position_embeddings: PositiveInt = 1024
     attention_window: PositiveIntOrList = 512
