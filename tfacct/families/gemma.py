@@ -39,7 +39,15 @@ from tfacct.families.fields import (
     divide_exactly,
     require_even,
 )
-from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, check_length, layer_windows, sizes_by_layer
+from tfacct.families.layer_kinds import (
+    FULL,
+    SLIDING,
+    LayerTypes,
+    check_length,
+    layer_windows,
+    rope_of_kind,
+    sizes_by_layer,
+)
 from tfacct.families.task_heads import CAUSAL_MODEL, CLASSIFYING, DECODER, TaskHead
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Table, Unused
@@ -143,10 +151,8 @@ class Gemma3Text(Gemma2):
 
     def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         """Windowed layers have a smaller RoPE base and no scaling."""
-        kind = FULL if layer.window is None else SLIDING
-        spelled = (self.rope_parameters or {}).get(kind) or ({} if layer.window else self.rope_scaling) or {}
-        if not isinstance(spelled, Mapping):
-            raise ConfigError(f"rope_parameters.{kind} must be an object with fields, not {spelled!r}")
+        older = self.rope_scaling if layer.window is None else None
+        spelled = rope_of_kind(self.rope_parameters, layer.window) or older or {}
         otherwise = self.rope_local_base_freq if layer.window else self.rope_theta or 1_000_000.0
         how: dict[str, Any] = {"rotary": Rotary(spelled.get("rope_theta") or otherwise, spelled), "mask": "causal"}
         if self.use_bidirectional_attention:  # EmbeddingGemma
@@ -516,7 +522,8 @@ class Gemma3n(PerLayerGemma):
         kind, by_kind = FULL if layer.window is None else SLIDING, self.rope_parameters or {}
         if by_kind and not any(isinstance(by_kind.get(name), Mapping) for name in (FULL, SLIDING)):
             raise ConfigError(f"rope_parameters needs entries for {FULL} and {SLIDING}")
-        parameters = {"rope_theta": 1_000_000.0 if kind == FULL else 10_000.0, **(by_kind.get(kind) or {})}
+        theta = 1_000_000.0 if kind == FULL else 10_000.0
+        parameters = {"rope_theta": theta, **rope_of_kind(by_kind, layer.window)}
         older = self.rope_theta if kind == FULL else self.rope_local_base_freq
         theta = parameters["rope_theta"] if kind in by_kind or older is None else older
         return Rotary(theta, self.rope_scaling if kind == FULL and not by_kind else parameters)

@@ -53,6 +53,15 @@ def rope_parameters_by_kind(
     return spelled
 
 
+def rope_of_kind(given: Mapping[str, Any] | None, window: int | None) -> Mapping[str, Any]:
+    """The same, empty without an entry for this kind of layer. Raises ConfigError."""
+    kind = FULL if window is None else SLIDING
+    spelled = (given or {}).get(kind) or {}
+    if not isinstance(spelled, Mapping):
+        raise ConfigError(f"rope_parameters.{kind} must be an object with fields, not {format_value(spelled)}")
+    return spelled
+
+
 def rope_layers(given: list[int] | None, layers: int, interval: int) -> list[bool]:
     """True for each layer with rotary embedding. `given`: the config's no_rope_layers; without it, every `interval`-th
     layer has none. Raises ConfigError."""

@@ -1,19 +1,16 @@
 """Ai2's OLMo models."""
 
-from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
 from pydantic import Field
 
 from tfacct.architecture.parts import DeltaNet, QKNorm, Rotary
-from tfacct.base.errors import ConfigError
-from tfacct.base.pydantic_messages import format_value
 from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, NORMS_AFTER, QK_NORMS, Decoder, Layer, Window
 from tfacct.families.family import SAME_AS_QUERY_HEADS
 from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool
 from tfacct.families.hybrid import LINEAR, DeltaDecoder, delta_modules, delta_tensors
-from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes
+from tfacct.families.layer_kinds import FULL, LayerTypes, rope_of_kind
 from tfacct.families.task_heads import CLASSIFYING, DECODER
 
 
@@ -71,13 +68,9 @@ class Olmo3(Olmo2):
     def layer_rope(self, layer: Layer) -> Rotary:
         """Rotary embedding of one layer; rope_theta and rope_scaling apply only to layers without a window. Raises
         ConfigError."""
-        full = layer.window is None
-        kind = FULL if full else SLIDING
-        given = (self.rope_parameters or {}).get(kind) or (self.rope_scaling if full else None) or {}
-        if not isinstance(given, Mapping):
-            raise ConfigError(f"rope_parameters.{kind} must be an object with fields, not {format_value(given)}")
-        base = given.get("rope_theta") or (self.rope_theta if full else None) or 500_000.0
-        return Rotary(base, given)
+        theta, scaling = (self.rope_theta, self.rope_scaling) if layer.window is None else (None, None)
+        given = rope_of_kind(self.rope_parameters, layer.window) or scaling or {}
+        return Rotary(given.get("rope_theta") or theta or 500_000.0, given)
 
 
 class FlexOlmo(Olmo2):

@@ -54,7 +54,7 @@ from tfacct.families.fields import (
     read_rope,
     require_even,
 )
-from tfacct.families.layer_kinds import SLIDING, LayerTypes, check_top_k
+from tfacct.families.layer_kinds import SLIDING, LayerTypes, check_top_k, rope_of_kind
 from tfacct.families.task_heads import BODY, CAUSAL_MODEL, SCORED, TOKENS, TOKENS_CLASSIFIED, TaskHead
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Unused
@@ -230,6 +230,7 @@ class NomicBert(RotaryBert):
     task_heads = POOLED_OR_BASE
     base_model_prefix = "nomic_bert"
     default_rope_theta = 1000.0
+    has_attention_bias = property(attrgetter("qkv_proj_bias"))
     module_names = mlm_head_modules("cls.predictions", "transform.dense", "transform.layer_norm")
     tensor_names = {"lm_head.bias": "cls.predictions.bias"}
     activation = property(lambda self: self.activation_function or self.hidden_act)
@@ -244,9 +245,6 @@ class NomicBert(RotaryBert):
             del raw["activation_function"]
             raw["hidden_act"] = GATES[activation]
         return super().read(raw)
-
-    def attention(self) -> Attention:
-        return replace(super().attention(), qkv_bias=self.qkv_proj_bias, out_bias=self.qkv_proj_bias)
 
     def mlp(self) -> FeedForward:
         """Gated or plain, with biases or without. Raises ConfigError."""
@@ -422,10 +420,10 @@ class ModernBert(DecoderBase):
 
     def layer_rope(self, layer: Layer) -> Rotary:
         """Layers with a window have a different base."""
-        kind, theta, default = "full_attention", self.global_rope_theta, 160_000.0
+        theta = self.global_rope_theta or 160_000.0
         if layer.window is not None:
-            kind, theta, default = SLIDING, self.local_rope_theta, 10_000.0
-        return read_rope(theta or default, None, (self.rope_parameters or {}).get(kind))
+            theta = self.local_rope_theta or 10_000.0
+        return read_rope(theta, None, rope_of_kind(self.rope_parameters, layer.window))
 
     def layers(self) -> list[Layer]:
         every = self.global_attn_every_n_layers
