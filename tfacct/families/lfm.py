@@ -4,8 +4,8 @@ from operator import attrgetter
 
 from tfacct.architecture.parts import Gate, QKNorm, ShortConvolution
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import QK_NORMS, Layer, Window, expert_modules, expert_tensors
-from tfacct.families.family import attention_modules, mlp_modules, submodules
+from tfacct.families.decoder import QK_LAYERNORMS, QK_NORMS, Layer, Window, expert_modules, expert_tensors
+from tfacct.families.family import mlp_modules, submodules
 from tfacct.families.fields import NonNegativeInt, PositiveFloat, PositiveInt, StrictBool
 from tfacct.families.hybrid import HybridDecoder
 from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, validated_layer_types
@@ -46,8 +46,8 @@ class Lfm2Base(LfmDecoder):
     """LFM2's modules."""
 
     layer_module_names = {
-        **attention_modules("self_attn", o="out_proj"),
-        **{f"attn.{name}_norm": f"self_attn.{name}_layernorm" for name in "qk"},
+        "attn.o_proj": "self_attn.out_proj",
+        **QK_LAYERNORMS,
         **mlp_modules("feed_forward", up="w3", down="w2", gate="w1"),
     }
     activation = "silu"

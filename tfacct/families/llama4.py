@@ -41,7 +41,7 @@ from tfacct.families.layer_kinds import (
     sparse_layers,
     with_all_experts,
 )
-from tfacct.families.task_heads import BODY, CAUSAL_MODEL, inside_composite
+from tfacct.families.task_heads import WITH_IMAGES, inside_composite
 
 CHUNKED = "chunked_attention"
 
@@ -69,11 +69,7 @@ class Llama4(Decoder):
     class_prefixes = ("Llama4", "Llama4Text")
     reference_only = "attn_temperature_tuning floor_scale no_rope_layer_interval use_qk_norm"
     ignored_fields = "for_llm_compressor"
-    task_heads = {
-        "ForCausalLM": CAUSAL_MODEL,
-        "Model": BODY,
-        "ForConditionalGeneration": CAUSAL_MODEL,  # the same head, with images too
-    }
+    task_heads = WITH_IMAGES
     transposed_weights = ("blocks.*.mlp.experts.",)
     layer_module_names = {
         **mlp_modules("feed_forward"),

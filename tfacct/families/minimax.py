@@ -30,7 +30,7 @@ from tfacct.families.layer_kinds import (
     layer_kinds,
     validated_layer_types,
 )
-from tfacct.families.task_heads import BODY, CAUSAL_MODEL, DECODER
+from tfacct.families.task_heads import DECODER, WITH_IMAGES
 from tfacct.ledger.einsum import Mask, Size, chunks, one_by_one
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Line, Matmul, Pointwise
 from tfacct.ledger.workload import Workload
@@ -274,11 +274,7 @@ class MiniMaxM3VL(ExpertsInEveryLayer, Decoder):
         first_k_dense_replace moe_intermediate_size"""
     ignored_fields = """routed_scaling_factor swiglu_alpha swiglu_limit scoring_func use_routing_bias use_qk_norm
         qk_norm_type use_gemma_norm n_shared_experts attention_output_gate"""
-    task_heads = {
-        "ForCausalLM": CAUSAL_MODEL,
-        "Model": BODY,
-        "ForConditionalGeneration": CAUSAL_MODEL,  # the same head, with images too
-    }
+    task_heads = WITH_IMAGES
     layer_module_names = {
         **mlp_modules("mlp", up="gate_up_proj", gate="gate_up_proj"),
         **mlp_modules("mlp.shared_experts", up="gate_up_proj", gate="gate_up_proj", at="mlp.shared"),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, Experts, Gate, Norm, QKNorm
+from tfacct.architecture.parts import Attention, Experts, Gate, QKNorm
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.families.decoder import (
@@ -213,6 +213,7 @@ class Dbrx(DecoderBase):
     transposed_weights = ("blocks.*.mlp.experts.down_proj",)
     module_names = {"embed": "transformer.wte", "final_norm": "transformer.norm_f", "lm_head": "lm_head"}
     layer_path = "transformer.blocks.*"
+    norm_kind, norm_learned, rms_norm_eps = "layer", "scale", 1e-5
     layer_module_names = {
         "attn_norm": "norm_attn_norm.norm_1",
         **dict.fromkeys((f"attn.{name}_proj" for name in "qkv"), "norm_attn_norm.attn.Wqkv"),
@@ -257,9 +258,6 @@ class Dbrx(DecoderBase):
             if name in ("clip_qkv", "rope_theta") and size is not None and not is_positive(size):
                 raise ConfigError(f"{field}.{name} must be a number above 0, not {format_value(size)}")
         return found
-
-    def norm(self) -> Norm:
-        return Norm(hidden=self.d_model, kind="layer", learned="scale")
 
     def block(self, layer: Layer) -> Block:
         attn, ffn = self.inner("attn_config"), self.inner("ffn_config")

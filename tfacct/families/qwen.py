@@ -112,20 +112,9 @@ class Qwen3(Qwen):
     qk_norm = QKNorm(0)
 
 
-class QwenMoe(Qwen):
-    """Qwen's MoE models: experts in most layers."""
-
-    null_means = {}
-    layer_module_names, layer_tensor_names = EXPERT_MODULES, EXPERT_TENSORS
-
-    def layers(self) -> list[Layer]:
-        """The layers, with dense ones by decoder_sparse_step and mlp_only_layers."""
-        routed = moe_layers(self.num_hidden_layers, self.decoder_sparse_step, self.mlp_only_layers)
-        return with_experts(super().layers(), routed)
-
-
 class GatedSharedExpert(DecoderBase):
-    """Experts, and one shared expert with its own width and a gate."""
+    """Experts, and one shared expert with its own width and a gate; dense layers by decoder_sparse_step and
+    mlp_only_layers."""
 
     layer_module_names = {
         **EXPERT_MODULES,
@@ -135,8 +124,12 @@ class GatedSharedExpert(DecoderBase):
     layer_tensor_names = EXPERT_TENSORS
     experts_options = dict(shared=attrgetter("shared_expert_intermediate_size"), shared_gate=True)
 
+    def layers(self) -> list[Layer]:
+        routed = moe_layers(self.num_hidden_layers, self.decoder_sparse_step, self.mlp_only_layers)
+        return with_experts(super().layers(), routed)
 
-class Qwen2Moe(GatedSharedExpert, QwenMoe):
+
+class Qwen2Moe(GatedSharedExpert, Qwen):
     """Qwen2-MoE: Qwen2's attention; experts, and one gated shared expert."""
 
     sizes = dict(mlp=5632, kv_heads=16)
@@ -147,6 +140,7 @@ class Qwen2Moe(GatedSharedExpert, QwenMoe):
     num_experts_per_tok: PositiveInt = 4
     decoder_sparse_step: PositiveInt = 1
     mlp_only_layers: list[NonNegativeInt] | None = None
+    null_means = {}
     nested_defaults = {**SIZES, "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16}
     attention_options = dict(qkv_bias=attrgetter("qkv_bias"))
 
@@ -155,7 +149,7 @@ class Qwen2Moe(GatedSharedExpert, QwenMoe):
         return number % 2 == 0 and number < self.max_window_layers
 
 
-class Qwen3Moe(QwenMoe):
+class Qwen3Moe(Qwen):
     """Qwen3-MoE: Qwen3's attention, and experts. The window, if switched on, is in every layer."""
 
     sizes = dict(mlp=6144, kv_heads=4)
@@ -165,10 +159,11 @@ class Qwen3Moe(QwenMoe):
     num_experts_per_tok: PositiveInt = 8
     decoder_sparse_step: PositiveInt = 1
     mlp_only_layers: list[NonNegativeInt] | None = None
+    null_means = {}
     nested_defaults = {**SIZES, "hidden_size": 2048, "num_hidden_layers": 24}
     attribute_map = {"num_local_experts": "num_experts"}
     ignored_fields = "use_qk_norm qkv_bias dual_chunk_attention_config"  # the class has the norms and no such biases
-    layer_module_names = QK_NORMS
+    layer_module_names, layer_tensor_names = {**QK_NORMS, **EXPERT_MODULES}, EXPERT_TENSORS
     qk_norm = QKNorm(0)
 
     def layers(self) -> list[Layer]:
@@ -230,10 +225,6 @@ class Qwen3Next(GatedSharedExpert, QwenNext):
         **dict.fromkeys(("rate_proj", "decay_proj"), "in_proj_ba"),
     )
 
-    def layers(self) -> list[Layer]:
-        routed = moe_layers(self.num_hidden_layers, self.decoder_sparse_step, self.mlp_only_layers)
-        return with_experts(super().layers(), routed)
-
 
 class Qwen3_5(QwenNext):
     """Qwen3.5: Qwen3-Next's layers with dense MLPs and one projection each for DeltaNet's gate, rates and decays."""
@@ -264,9 +255,7 @@ class Qwen3_5Moe(GatedSharedExpert, Qwen3_5):
     reference_only = "intermediate_size"
     attribute_map = {"num_local_experts": "num_experts"}
     task_heads = DECODER
-
-    def layers(self) -> list[Layer]:
-        return [layer._replace(experts=True) for layer in super().layers()]
+    decoder_sparse_step, mlp_only_layers = 1, None  # the class has neither: every layer has experts
 
 
 class Qwen1(PartialRotaryDecoder):

@@ -17,33 +17,14 @@ from tfacct.ledger.workload import LARGEST
 
 TASK_HEAD_FIELDS = frozenset(("architectures", "num_labels", "id2label"))
 """Fields that determine the head."""
-CLASS_ENDINGS = (
-    "ForCausalLM",
-    "LMHeadModel",
-    "ForMaskedLM",
-    "ForPreTraining",
-    "ForConditionalGeneration",
-    "WithLMHeadModel",
-    "MTModel",
-    "ForSequenceClassification",
-    "ForTokenClassification",
-    "ForRewardModel",
-    "ForProcessRewardModel",
-    "ForQuestionAnswering",
-    "ForMultipleChoice",
-    "ForNextSentencePrediction",
-    "Encoder",
-    "Decoder",
-    "DoubleHeadsModel",
-    "ForAudioClassification",
-    "ForImageClassification",
-    "ForImageClassificationWithTeacher",
-    "ModelWithProjection",
-    "EncoderModel",
-    "QuestionEncoder",
-    "ContextEncoder",
-    "Transformer",
-    "Model",
+CLASS_ENDINGS = tuple(
+    """
+    ForCausalLM LMHeadModel ForMaskedLM ForPreTraining ForConditionalGeneration WithLMHeadModel MTModel
+    ForSequenceClassification ForTokenClassification ForRewardModel ForProcessRewardModel ForQuestionAnswering
+    ForMultipleChoice ForNextSentencePrediction Encoder Decoder DoubleHeadsModel ForAudioClassification
+    ForImageClassification ForImageClassificationWithTeacher ModelWithProjection EncoderModel QuestionEncoder
+    ContextEncoder Transformer Model
+    """.split()
 )
 """Endings of transformers class names, by head."""
 DEFAULT_LABELS = 2
@@ -162,6 +143,8 @@ def inside_composite(composite: str, body: str = BODY.auto) -> dict[str, TaskHea
 DECODER: Mapping[str, TaskHead] = {"ForCausalLM": CAUSAL_MODEL, "LMHeadModel": CAUSAL_MODEL, "Model": BODY}
 CLASSIFYING: Mapping[str, TaskHead] = {**DECODER, "ForSequenceClassification": SCORED}
 LABELLING: Mapping[str, TaskHead] = {**CLASSIFYING, "ForTokenClassification": TOKENS}
+WITH_IMAGES = {"ForCausalLM": CAUSAL_MODEL, "Model": BODY, "ForConditionalGeneration": CAUSAL_MODEL}
+"""A language model, and a class with the same head that also takes images."""
 
 
 def label_count(task_head: TaskHead, raw: Mapping[str, Any]) -> tuple[int, dict[str, int]]:

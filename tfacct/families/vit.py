@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.parts import (
     Attention,
     DistanceBias,
@@ -332,6 +331,7 @@ class InternVLVision(ViTLayers, ImageEncoder):
     }
     tensor_names = embedding_tensors("cls_token position_embeddings")
     layer_tensor_names = LAYER_SCALES
+    norm_kind = property(lambda self: "rms" if self.norm_type == "rms_norm" else "layer")
     mlp_options = dict(channel_scale=True)
 
     def check(self) -> None:
@@ -343,13 +343,10 @@ class InternVLVision(ViTLayers, ImageEncoder):
         norms = QKNorm(1e-6, together=True) if self.use_qk_norm else None
         return super().attention(qkv_bias=self.attention_bias, qk_norm=norms, channel_scale=True)
 
-    def stacks(self) -> tuple[Stack, ...]:
-        """The layers; their norms may be RMSNorm, unlike the last norm."""
-        norm = replace(self.norm(), kind="rms" if self.norm_type == "rms_norm" else "layer")
-        return (Stack(Block.of(self.attention(), self.mlp(), norm=norm), self.num_hidden_layers),)
-
     def ends(self) -> dict[str, Any]:
-        return {**super().ends(), "final_norm": None if self.use_mean_pooling else self.norm()}
+        """Patches and positions. The last norm is a LayerNorm, and only there if patches are not averaged."""
+        last = None if self.use_mean_pooling else replace(self.norm(), kind="layer")
+        return {**super().ends(), "final_norm": last}
 
 
 class DinoLayers(ImageEncoder):

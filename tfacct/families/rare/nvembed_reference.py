@@ -5,30 +5,14 @@ Shapes: x is (batch, tokens, hidden), the latents are (batch, rows, hidden).
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
+from tfacct.architecture import parts
 from tfacct.families.rare import nvembed
 from tfacct.reference.attention import Softmax, by_head
 from tfacct.reference.images import Token
-from tfacct.reference.modules import Activation, Add, LayerNorm, Linear, Product
+from tfacct.reference.modules import Add, FeedForward, LayerNorm, Linear, Product
 from tfacct.reference.part_module import PartModule
-
-
-class GatedMLP(nn.Module):
-    """A gated MLP with biases."""
-
-    def __init__(self, hidden: int, width: int) -> None:
-        super().__init__()
-        self.gate_proj, self.up_proj, self.down_proj = (
-            Linear(hidden, width),
-            Linear(hidden, width),
-            Linear(width, hidden),
-        )
-        self.act = Activation("gelu")
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(self.act(self.up_proj(x), self.gate_proj(x)))
-        return out
 
 
 class LatentPooler(PartModule):
@@ -44,7 +28,8 @@ class LatentPooler(PartModule):
         self.softmax = Softmax(part.head_dim**-0.5)
         self.o_proj = Linear(width, part.hidden, bias=False)
         self.mlp_norm = LayerNorm((part.hidden,), part.eps)
-        self.mlp, self.add, self.mlp_add = GatedMLP(part.hidden, part.width), Add(), Add()
+        mlp = parts.FeedForward(hidden=part.hidden, width=part.width, gated=True, bias=True, activation="gelu")
+        self.mlp, self.add, self.mlp_add = FeedForward(mlp), Add(), Add()
 
     def forward(self, x: Tensor) -> Tensor:
         rows = self.rows_norm(self.rows(x.shape[0]))

@@ -7,16 +7,15 @@ matmuls of transformers' RwkvSelfAttention and RwkvFeedForward.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tfacct.architecture.blocks import Block, stacks
-from tfacct.architecture.parts import DeltaNet, Embedding, Head, Mixer, Norm
+from tfacct.architecture.blocks import Block
+from tfacct.architecture.parts import DeltaNet, Mixer
 from tfacct.architecture.parts.part import STATE_BITS
-from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
-from tfacct.families.family import Family
+from tfacct.families.decoder import DecoderBase, Layer
 from tfacct.families.fields import LayerCount, PositiveFloat, PositiveInt, StrictBool
 from tfacct.families.task_heads import DECODER
 from tfacct.ledger.einsum import Size
@@ -97,7 +96,7 @@ class ChannelMix(Mixer):
         yield State(f"{at}.shift_state", "B D")
 
 
-class Rwkv(Family):
+class Rwkv(DecoderBase):
     """RWKV-4: no attention; weighted means of all tokens so far, and MLPs that also read the previous token."""
 
     vocab_size: PositiveInt = 50277
@@ -147,20 +146,16 @@ class Rwkv(Family):
         " per pair of sequences"
     )
     context = property(attrgetter("context_length"))
+    norm_kind, eps_field, embedding_norm = "layer", "layer_norm_epsilon", True
 
-    def architecture(self) -> Transformer:
-        """Equal layers; LayerNorms also after the embedding and before the head."""
-        hidden = self.hidden_size
-        norm = Norm(hidden=hidden, kind="layer", eps=self.layer_norm_epsilon)
-        time_mix = TimeMix(hidden=hidden, inner=self.attention_hidden_size)
-        channel_mix = ChannelMix(hidden=hidden, width=self.intermediate_size)
-        return Transformer(
-            embed=Embedding(vocab=self.vocab_size, hidden=hidden),
-            embed_norm=norm,
-            stacks=stacks([Block.of(time_mix, channel_mix, norm=norm)] * self.num_hidden_layers),
-            final_norm=Norm(hidden=hidden, kind="layer", eps=1e-5),  # its epsilon is not that of the config
-            head=Head(hidden=hidden, vocab=self.vocab_size, tied=self.tie_word_embeddings),
-        )
+    def block(self, layer: Layer) -> Block:
+        time_mix = TimeMix(hidden=self.hidden_size, inner=self.attention_hidden_size)
+        channel_mix = ChannelMix(hidden=self.hidden_size, width=self.intermediate_size)
+        return Block.of(time_mix, channel_mix, norm=self.norm())
+
+    def embeddings_and_head(self) -> dict[str, Any]:
+        """The epsilon of the last norm is not that of the config."""
+        return {**super().embeddings_and_head(), "final_norm": replace(self.norm(), eps=1e-5)}
 
     def hf_unsupported(self) -> str | None:
         """The reason why the class cannot run: its states have hidden_size channels, and its construction divides by
