@@ -684,10 +684,7 @@ class EmbeddingGemma2Text(Gemma4Base):
     """EmbeddingGemma 2's text encoder: Gemma 4's layers, bidirectional, with per-layer inputs computed from the token's
     embedding alone, and a projection of every result."""
 
-    rope_by_kind = {
-        SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
-        FULL: {"rope_type": "default", "rope_theta": 1_000_000.0},
-    }
+    rope_by_kind = {**Gemma4.rope_by_kind, FULL: {"rope_type": "default", "rope_theta": 1_000_000.0}}
     sizes = dict(vocab=262144, hidden=512, mlp=2048, layers=24, heads=4, kv_heads=2, context=262144)
     defaults = dict(rope_parameters=rope_by_kind)
     sliding_window: PositiveInt = 512

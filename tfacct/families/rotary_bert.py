@@ -112,13 +112,7 @@ class RotaryBert(BertBase):
         )
 
     def mlp(self) -> FeedForward:
-        return FeedForward(
-            hidden=self.hidden_size,
-            width=self.intermediate_size,
-            gated=True,
-            down_bias=self.has_mlp_down_bias,
-            activation=self.hidden_act,
-        )
+        return replace(super().mlp(), gated=True, bias=False, down_bias=self.has_mlp_down_bias)
 
     def positions(self) -> None:
         return
@@ -231,6 +225,7 @@ class NomicBert(RotaryBert):
     base_model_prefix = "nomic_bert"
     default_rope_theta = 1000.0
     has_attention_bias = property(attrgetter("qkv_proj_bias"))
+    has_mlp_down_bias = property(attrgetter("mlp_fc2_bias"))
     module_names = mlm_head_modules("cls.predictions", "transform.dense", "transform.layer_norm")
     tensor_names = {"lm_head.bias": "cls.predictions.bias"}
     activation = property(lambda self: self.activation_function or self.hidden_act)
@@ -250,14 +245,8 @@ class NomicBert(RotaryBert):
         """Gated or plain, with biases or without. Raises ConfigError."""
         if self.mlp_fc1_bias and not self.mlp_fc2_bias:
             raise self.refused("mlp_fc2_bias", self.mlp_fc2_bias)
-        return FeedForward(
-            hidden=self.hidden_size,
-            width=self.intermediate_size,
-            gated=self.activation_function is None,
-            activation=self.activation,
-            bias=self.mlp_fc1_bias,
-            down_bias=self.mlp_fc2_bias,
-        )
+        gated = self.activation_function is None
+        return replace(super().mlp(), gated=gated, activation=self.activation, bias=self.mlp_fc1_bias)
 
     def architecture(self) -> Transformer:
         """Equal layers, or layers with experts in every few. Raises ConfigError."""
@@ -310,13 +299,8 @@ class JinaBert(DecoderCapable):
         return replace(super().attention(), alibi=self.position_embedding_type == ALIBI, qk_norm=norm)
 
     def mlp(self) -> FeedForward:
-        return FeedForward(
-            hidden=self.hidden_size,
-            width=self.intermediate_size,
-            gated=True,
-            down_bias=True,
-            activation=JINA_GATES[self.feed_forward_type],
-        )
+        gate = JINA_GATES[self.feed_forward_type]
+        return replace(super().mlp(), gated=True, bias=False, down_bias=True, activation=gate)
 
     def positions(self) -> Positions | None:
         return None if self.position_embedding_type == ALIBI else super().positions()

@@ -1,6 +1,7 @@
 """ZAYA1, and its parts: compressed convolutional attention, experts with an MLP router, affine residuals."""
 
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block, Sublayer
@@ -232,6 +233,7 @@ class Zaya(DecoderBase):
             for tensor, name in (("weight", "scale"), ("bias", "bias"))
         },
     }
+    head_options = dict(bias=attrgetter("lm_head_bias"))
     hf_extra_note = "it computes the delayed values of the first token from zeros"
 
     def layers(self) -> list[Layer]:
@@ -283,12 +285,8 @@ class Zaya(DecoderBase):
         add = AffineResidual(hidden=self.hidden_size)
         return Block(tuple(Sublayer(part, self.norm(), add=add) for part in parts))
 
-    def embeddings_and_head(self) -> dict[str, Any]:
-        ends = {
-            "embed": AffineEmbedding(vocab=self.vocab_size, hidden=self.hidden_size),
-            "head": self.head(bias=self.lm_head_bias),
-        }
-        return {**super().embeddings_and_head(), **ends}
+    def embedding(self, **overrides: Any) -> Embedding:
+        return AffineEmbedding(vocab=self.vocab_size, hidden=self.hidden_size)
 
     def hf_extra_positions(self, work: Workload) -> Mapping[str, int]:
         """The class computes the delayed values of the first token from zeros."""
