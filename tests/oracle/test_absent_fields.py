@@ -35,6 +35,7 @@ MEANS_THE_SAME: Mapping[tuple[str, str], str] = {
     ("qwen", "intermediate_size"): "transformers has Qwen2's class for it, which is given half of this one",
     ("gemma3_text", "sliding_window"): "the class halves the window of an encoder, and so does the architecture here",
     ("lfm3", "rms_norm_eps"): "its norms have norm_eps",
+    ("plamo3", "hidden_activation"): "it names the whole gated MLP",
     ("qwen2_moe", "sliding_window"): "no layer has a window unless use_sliding_window is set",
     ("zamba2", "max_position_embeddings"): "use_long_context overrides it, in `context` too",
 }
@@ -55,7 +56,7 @@ def attribute(config: Any, name: str) -> Any:
         value = getattr(config, name, None)
     except Exception:  # it differs from layer to layer
         return None
-    return value if isinstance(value, (int, float, bool)) else None
+    return value if isinstance(value, (int, float, bool, str)) else None
 
 
 def class_config(family: str, fields: Mapping[str, Any]) -> Any:

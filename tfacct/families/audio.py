@@ -8,7 +8,7 @@ from tfacct.architecture.parts import Averaged, Positions, Stem
 from tfacct.base.errors import ConfigError
 from tfacct.families.encoders import Encoder
 from tfacct.families.family import attention_modules
-from tfacct.families.fields import PositiveInt, StrictStr
+from tfacct.families.fields import PositiveInt
 from tfacct.families.task_heads import TaskHead
 
 AVERAGED = 2
@@ -21,11 +21,11 @@ class AudioEncoder(Encoder):
     sizes = dict(hidden=1280, mlp=5120, layers=32, heads=20)
     num_mel_bins: PositiveInt = 128
     max_source_positions: PositiveInt = 1500
-    activation_function: StrictStr = "gelu"
     given_head_dim: PositiveInt | None = None
 
     constant_axes = frozenset({"G", "Fp", "Kf"})  # the convolutions
     attribute_map = {
+        "activation_function": "hidden_act",
         "d_model": "hidden_size",
         "encoder_layers": "num_hidden_layers",
         "encoder_attention_heads": "num_attention_heads",

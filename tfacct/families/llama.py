@@ -336,6 +336,7 @@ class AriaText(Llama):
     moe_num_experts: PositiveInt = 8
     moe_topk: PositiveInt = 2
     moe_num_shared_experts: NonNegativeInt = 2
+    required_values = {"hidden_act": "silu"}  # that of the routed experts, for any hidden_act
     checkpoint_conversion_mapping = (
         (r"\.experts\.fc1\.weight$", ".experts.gate_up_proj"),
         (r"\.experts\.fc2\.weight$", ".experts.down_proj"),

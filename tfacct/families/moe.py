@@ -455,7 +455,8 @@ class Step3p5(GatedHeadsDecoder):
     expert_count = "n_routed_experts"
     rope_by_kind = {}
     norm_weight_minus_one = True
-    experts_options = dict(shared=attrgetter("share_expert_dim"), shared_bias=attrgetter("mlp_bias"), activation="silu")
+    activation = "silu"  # for any hidden_act
+    experts_options = dict(shared=attrgetter("share_expert_dim"), shared_bias=attrgetter("mlp_bias"))
 
     def one_per_layer(self, values: list[Any], name: str) -> list[Any]:
         """A list with one entry per layer; additional entries may be about MTP layers. Raises ConfigError."""

@@ -276,6 +276,7 @@ class Llama4Vision(ImageEncoder):
     }
     tensor_names = {"embed.class.weight": "class_embedding", "pos_embed.weight": "positional_embedding_vlm"}
     patch_bias, class_token, embedding_norm = False, True, True
+    mlp_options = dict(activation="gelu")  # for any hidden_act
 
     @property
     def merged(self) -> int:

@@ -70,7 +70,7 @@ class Mamba(Mixer):
         self.recurrence = Recurrence(part.inner, part.state)
         self.read_out = Product(1)
         self.skip = Skip(part.inner)
-        self.gate = Activation(part.activation)
+        self.gate = Activation("silu")
         self.out_proj = Linear(part.inner, part.hidden, bias=part.bias)
 
     def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:

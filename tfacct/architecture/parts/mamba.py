@@ -22,7 +22,8 @@ class Mamba(Mixer):
 
     A depthwise convolution over the last `kernel` tokens comes first. Each token has a step size, a projection of
     `rank` numbers, and two vectors of `state` numbers for writing and reading the state (Δ, B and C in the paper). A
-    gate of `inner` multiplies the result. `bias`: of the first and last projection; `conv_bias`: of the convolution.
+    gate of `inner`, a SiLU for any `activation` of the convolution, multiplies the result.
+    `bias`: of the first and last projection; `conv_bias`: of the convolution.
     `norms`: RMSNorms of the step's input and of both vectors, with or without scales (transformers' JambaMambaMixer and
     FalconMambaMixer).
     """
@@ -60,11 +61,6 @@ class Mamba(Mixer):
         "Mamba's states are written for every token, and its convolution reads a window per token; fused kernels do"
         " neither."
     )
-
-    @property
-    def gating(self) -> str:
-        """Activation of the gate."""
-        return self.activation
 
     def lines(self, at: str) -> Iterator[Line]:
         """Projections, convolution, recurrence (pointwise), readout of the states (both operands are activations), and

@@ -29,7 +29,7 @@ class HeadedMamba(Mixer):
     ZambaMambaMixer.
 
     The channels are those of `heads` heads of `head_dim`. Each head has its own matrices for step size, B and C, and
-    its own vectors B and C. The gate is a SiLU, for any `activation` of the convolution.
+    its own vectors B and C.
     """
 
     hidden: Size
@@ -45,7 +45,6 @@ class HeadedMamba(Mixer):
     name: ClassVar[str] = Mamba.name
     label: ClassVar[str] = "Mamba with heads"
     norms: ClassVar[str] = "none"
-    gating: ClassVar[str] = "silu"
     axis_names: ClassVar[dict[str, str]] = {
         **{field: axis for field, axis in Mamba.axis_names.items() if field != "inner"},
         "heads": "Nh",

@@ -50,7 +50,7 @@ class HeadedMamba(Mixer):
         self.dt_proj, self.dt_softplus = Steps(part.heads, part.head_dim, part.rank), Softplus()
         self.recurrence = Recurrence(part.heads, part.head_dim, part.state)
         self.read_out, self.skip = Product(1), Skip(part.inner)
-        self.gate = Activation(part.gating)
+        self.gate = Activation("silu")
         self.out_proj = Linear(part.inner, part.hidden, bias=part.bias)
 
     def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:
