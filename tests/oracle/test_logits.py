@@ -10,7 +10,7 @@ import pytest
 
 from tests.families import LOGITS, TINY
 from tests.helpers.lazy import lazy
-from tests.helpers.logits import BATCH, MADE, TOKENS, gap, ours, theirs
+from tests.helpers.logits import BATCH, MADE, TOKENS, gap, ours, theirs, varied
 from tests.helpers.models import by_kind, kind_of
 from tfacct.architecture.parts import DeltaNet, Patches, Stem
 from tfacct.loading.model import LoadedModel, load_model
@@ -155,20 +155,20 @@ def result(output: Any, about: LoadedModel) -> torch.Tensor:
 
 @pytest.fixture(params=LOGITS)
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    yield from in_its_dtype(request.param)
+    yield from in_its_dtype(varied(LOGITS[request.param]))
 
 
 @pytest.fixture(params=by_kind(LOGITS, lambda name: kind_of(MADE[name])))
 def kind_pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """For tests of the reference model alone: every kind of layer; the others are slow."""
-    yield from in_its_dtype(request.param)
+    yield from in_its_dtype(LOGITS[request.param])
 
 
-def in_its_dtype(name: str) -> Iterator[Pair]:
+def in_its_dtype(config: dict) -> Iterator[Pair]:
     """XGLM's class masks by the lowest number of the residual stream's dtype, in the default dtype."""
-    torch.set_default_dtype(torch.float64 if name.startswith("xglm") else torch.float32)
+    torch.set_default_dtype(torch.float64 if config["model_type"] == "xglm" else torch.float32)
     try:
-        yield Pair(LOGITS[name])
+        yield Pair(config)
     finally:
         torch.set_default_dtype(torch.float32)
 
