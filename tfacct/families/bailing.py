@@ -80,7 +80,7 @@ class LightningHybrid(SharedExperts, Decoder):
         moe_router_enable_shared_expert moe_router_enable_routed_scaling use_rmsnorm embedding_dropout output_dropout
         norm_head router_type rope_traditional"""
     task_heads = DECODER
-    expert_counts = ("num_experts", "num_shared_experts")
+    expert_count, shared_expert_count = "num_experts", "num_shared_experts"
 
     def hf_unsupported(self) -> str | None:
         if any(layer.kind == LIGHTNING for layer in self.layers()):
@@ -207,7 +207,7 @@ class BailingHybrid(SharedExperts, KimiDeltaDecoder, MlaDecoder):
         "attn.gate_proj": "self_attn.g_proj",
         **delta_modules("self_attn", "", gate_proj="g_proj", decay_proj="forget_gate.f_proj"),
     }
-    expert_counts = ("num_local_experts", "n_shared_experts")
+    expert_count, shared_expert_count = "num_local_experts", "n_shared_experts"
 
     def layers(self) -> list[Layer]:
         kinds = self.kinds(lambda number: (number + 1) % self.layer_group_size == 0)

@@ -82,7 +82,7 @@ class Cohere2Moe(Cohere2):
     layer_module_names = {**expert_modules(), **mlp_modules("mlp.shared_experts", at="mlp.shared"), "mlp_norm": ABSENT}
     layer_tensor_names = expert_tensors()
     heads_fill_hidden_size = False
-    expert_width = "intermediate_size"
+    expert_width, shared_expert_count = "intermediate_size", "num_shared_experts"
 
     def norm(self) -> Norm:
         """RMSNorm if rms_norm_eps is given, else Cohere's norm."""
@@ -113,8 +113,8 @@ class Cohere2Moe(Cohere2):
             return self.experts()
         return self.dense_mlp(width=self.prefix_dense_intermediate_size or self.intermediate_size)
 
-    def experts(self, *_: str, **overrides: Any) -> Experts:
-        experts = super().experts(shared=self.num_shared_experts * self.intermediate_size or None)
+    def experts(self, **overrides: Any) -> Experts:
+        experts = super().experts()
         choices = {
             "expert_selection_fn": ("softmax", "sigmoid"),
             "shared_expert_combination_strategy": ("sum", "average"),

@@ -148,6 +148,8 @@ class DecoderBase(Family):
     all_layers_have_experts: ClassVar[bool] = False
     expert_count: ClassVar[str] = "num_experts"
     """The field that has the number of experts."""
+    shared_expert_count: ClassVar[str] = ""
+    """The field that has the number of shared experts, which are one MLP as wide as these, if there is one."""
     expert_width: ClassVar[str] = "moe_intermediate_size"
     """The field that has the width of an expert."""
     expert_top_k: ClassVar[str] = "num_experts_per_tok"
@@ -233,7 +235,7 @@ class DecoderBase(Family):
 
     def mlp(self, layer: Any) -> FeedForward | Experts:
         """A dense MLP or experts."""
-        if layer.experts or self.all_layers_have_experts:
+        if self.all_layers_have_experts or layer.experts:
             return self.experts()
         return self.dense_mlp(**({"width": layer.width} if layer.width else {}))
 
@@ -247,18 +249,15 @@ class DecoderBase(Family):
         how |= self.options("mlp", **overrides)
         return FeedForward(hidden=self.hidden_size, width=how.pop("width", None) or self.intermediate_size, **how)
 
-    def experts(self, count: str = "", **overrides: Any) -> Experts:
-        """Experts, with their number in this field. Raises ConfigError."""
-        fields = {"experts": count or self.expert_count, "active": self.expert_top_k, "width": self.expert_width}
+    def experts(self, **overrides: Any) -> Experts:
+        """Experts, and shared experts if the class has them. Raises ConfigError."""
+        fields = {"experts": self.expert_count, "active": self.expert_top_k, "width": self.expert_width}
         sizes = {name: getattr(self, field) for name, field in fields.items()}
         how = {**sizes, "activation": self.activation, **self.options("experts", **overrides)}
         check_top_k(how["active"], how["experts"], (fields["active"], fields["experts"]))
+        if self.shared_expert_count and "shared" not in how:
+            how["shared"] = getattr(self, self.shared_expert_count) * how["width"] or None
         return Experts(hidden=self.hidden_size, **how)
-
-    def experts_with_shared(self, count: str, shared: str, /, **overrides: Any) -> Experts:
-        """Experts, and one MLP as wide as several, with their numbers in these fields. Raises ConfigError."""
-        width = getattr(self, shared) * self.moe_intermediate_size or None
-        return DecoderBase.experts(self, count, **{"shared": width, **overrides})
 
     def block(self, layer: Any) -> Block:
         """One layer."""
@@ -300,8 +299,7 @@ class DecoderBase(Family):
 class MoeWithShared(DecoderBase):
     """Experts, and one MLP as wide as several of them for every token; dense MLPs in some layers."""
 
-    expert_counts: ClassVar[tuple[str, str]] = ("n_routed_experts", "n_shared_experts")
-    """Fields with the numbers of experts and of shared experts."""
+    expert_count, shared_expert_count = "n_routed_experts", "n_shared_experts"
     layer_module_names = {**EXPERT_MODULES, **mlp_modules("mlp.shared_experts", at="mlp.shared")}
     layer_tensor_names = EXPERT_TENSORS
 
@@ -316,9 +314,6 @@ class MoeWithShared(DecoderBase):
 
     def layers(self) -> Sequence[Any]:
         return [Layer(experts=some) for some in self.moe_layers()]
-
-    def experts(self, *_: str, **overrides: Any) -> Experts:
-        return self.experts_with_shared(*self.expert_counts, **overrides)
 
 
 class SharedExperts(MoeWithShared):

@@ -79,7 +79,7 @@ class DeepseekV2(DeepseekBase):
     mlp_bias: StrictBool = False
     task_heads = CLASSIFYING
 
-    def experts(self, *_: str, **overrides: Any) -> Experts:
+    def experts(self, **overrides: Any) -> Experts:
         """mlp_bias applies to dense layers and shared experts, not to routed experts."""
         if self.mlp_bias and not self.n_shared_experts:
             raise ConfigError("mlp_bias = true with n_shared_experts = 0: biases on an MLP of width 0")
@@ -463,7 +463,7 @@ class LongcatFlash(MlaDecoder):
     def layers(self) -> list[Layer]:
         return [Layer(experts=True), Layer()] * self.num_layers
 
-    def experts(self, *_: str, **overrides: Any) -> Experts:
+    def experts(self, **overrides: Any) -> Experts:
         return super().experts(idle=self.zero_expert_num or None, late=True, shared=self.intermediate_size)
 
 
@@ -614,7 +614,7 @@ class Dots3Note(DsaDecoder):
         require_even(self.qk_rope_head_dim, "qk_rope_head_dim")
         self.window_sizes()
 
-    def experts(self, *_: str, **overrides: Any) -> Experts:
+    def experts(self, **overrides: Any) -> Experts:
         return super().experts(shared=self.n_shared_experts * self.shared_experts_intermediate_size)
 
 
@@ -648,9 +648,9 @@ class KimiLinear(SharedExperts, LowRankKimiDeltaDecoder, MlaDecoder):
         "model_max_length": "max_position_embeddings",
     }
     ignored_fields = "moe_renormalize moe_router_activation_func num_expert_group use_grouped_topk"
-    expert_counts = ("num_local_experts", "n_shared_experts")
+    expert_count, shared_expert_count = "num_local_experts", "n_shared_experts"
 
-    def experts(self, *_: str, **overrides: Any) -> Experts:
+    def experts(self, **overrides: Any) -> Experts:
         check_top_k(self.num_experts_per_tok, self.num_local_experts, ("num_experts_per_tok", "num_experts"))
         return super().experts()
 

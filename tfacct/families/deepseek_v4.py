@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 from pydantic import StrictInt
 
 from tfacct.architecture.grouped import group
-from tfacct.architecture.parts import Experts, Part, Rotary, SelfAttention
+from tfacct.architecture.parts import Part, Rotary, SelfAttention
 from tfacct.architecture.parts.attention import Compression
 from tfacct.architecture.parts.indexer import LEGEND as INDEXER_LEGEND
 from tfacct.architecture.parts.projector import Learned, Linear, NamedTensors, Scaling
@@ -289,6 +290,14 @@ class DeepseekV4(HyperConnected):
     attribute_map = {"num_local_experts": "n_routed_experts", "intermediate_size": "moe_intermediate_size"}
     ignored_fields = "topk_method n_group topk_group expert_dtype rope_interleave compress_rope_parameters"
     required_values = {"attention_bias": False, "num_key_value_heads": 1, "n_shared_experts": 1}
+    all_layers_have_experts, expert_count = True, "n_routed_experts"
+    experts_options = dict(
+        shared_alike=True,
+        shared_bias=attrgetter("mlp_bias"),
+        scoring=attrgetter("scoring_func"),
+        scaling=attrgetter("routed_scaling_factor"),
+        bound=attrgetter("swiglu_limit"),
+    )
     dropouts = Decoder.dropouts
     task_heads = DECODER
     constant_axes = frozenset({"Xf", "Xg"})
@@ -434,16 +443,6 @@ class DeepseekV4(HyperConnected):
 
     def layers(self) -> list[str]:
         return self.layer_kinds()
-
-    def mlp(self, layer: str) -> Experts:
-        return self.experts(
-            "n_routed_experts",
-            shared_alike=True,
-            shared_bias=self.mlp_bias,
-            scoring=self.scoring_func,
-            scaling=self.routed_scaling_factor,
-            bound=self.swiglu_limit,
-        )
 
     def hf_cache(self) -> Transformer:
         """One token fewer per window; keys are stored twice in layers without compression."""

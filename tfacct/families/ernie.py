@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic_core import core_schema
 
 from tfacct.architecture.parts import Experts
-from tfacct.families.decoder import Decoder, DecoderBase, MoeWithShared, expert_modules, expert_tensors
+from tfacct.families.decoder import Decoder, MoeWithShared, expert_modules, expert_tensors
 from tfacct.families.family import NULL_HEADS
 from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveInt, StrictBool, int_between
 from tfacct.families.layer_kinds import MlpLayerTypes
@@ -48,7 +48,7 @@ class ErnieMoeBase(MoeWithShared, ErnieBase):
     moe_num_shared_experts: NonNegativeInt = 2
     attribute_map = {"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"}
     heads_fill_hidden_size = True
-    expert_counts, expert_top_k = ("moe_num_experts", "moe_num_shared_experts"), "moe_k"
+    expert_count, shared_expert_count, expert_top_k = "moe_num_experts", "moe_num_shared_experts", "moe_k"
     # Router and experts have no biases.
     experts_options = dict(shared_bias=attrgetter("use_bias"), shared_first=True, choice_bias=True)
 
@@ -81,7 +81,7 @@ class Ernie4_5_VLMoe(ErnieMoeBase):
     moe_intermediate_size: Pair | None = None
     mlp_layer_types: MlpLayerTypes | None = None
     class_prefixes = ("Ernie4_5_VLMoe", "Ernie4_5_VLMoeText")
-    ignored_fields = "moe_norm_min router_aux_loss_coef"
+    ignored_fields = "moe_norm_min"
     task_heads = inside_composite("Ernie4_5_VLMoeForConditionalGeneration", "Ernie4_5_VLMoeTextModel")
     layer_module_names = {**expert_modules("mlp.text_moe"), "mlp.others.router": "mlp.vision_moe.gate"}
     layer_tensor_names = {
@@ -91,8 +91,7 @@ class Ernie4_5_VLMoe(ErnieMoeBase):
         **{name.replace("mlp.", "mlp.others."): hf_name for name, hf_name in expert_tensors("mlp.vision_moe").items()},
     }
 
-    def experts(self, *_: str, **overrides: Any) -> Experts:
+    def experts(self, **overrides: Any) -> Experts:
         """Experts for text, with a shared expert, and experts for images. Raises ConfigError."""
         width, others = self.moe_intermediate_size or (1536, 512)
-        shared = self.moe_num_shared_experts * width or None
-        return DecoderBase.experts(self, "moe_num_experts", width=width, shared=shared, others=others)
+        return super().experts(width=width, others=others)

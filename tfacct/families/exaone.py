@@ -81,7 +81,7 @@ class ExaoneMoe(ExaoneWindows, SharedExperts):
     attribute_map = {"num_local_experts": "num_experts"}
     ignored_fields = "scoring_func topk_method"
     task_heads = DECODER
-    expert_counts = ("num_experts", "num_shared_experts")
+    expert_count, shared_expert_count = "num_experts", "num_shared_experts"
 
     def moe_layers(self) -> list[bool]:
         """An empty mlp_layer_types counts as absent."""

@@ -107,7 +107,7 @@ class HYV3(MoeWithShared, Decoder):
     )
     task_heads = DECODER
     layer_module_names = QK_NORMS
-    expert_counts = ("num_experts", "num_shared_experts")
+    expert_count, shared_expert_count = "num_experts", "num_shared_experts"
     qk_norm = QKNorm(0)
 
 

@@ -347,12 +347,13 @@ class AriaText(Llama):
     layer_module_names = {**expert_modules(router="router"), **mlp_modules("mlp.shared_experts", at="mlp.shared")}
     layer_tensor_names = EXPERT_TENSORS
     all_layers_have_experts = True
-    expert_count, expert_width, expert_top_k = "moe_num_experts", "intermediate_size", "moe_topk"
+    expert_count, shared_expert_count = "moe_num_experts", "moe_num_shared_experts"
+    expert_width, expert_top_k = "intermediate_size", "moe_topk"
+    experts_options = dict(shared_bias=attrgetter("mlp_bias"))
 
-    def experts(self, *_: str, **overrides: Any) -> Experts:
-        shared = self.moe_num_shared_experts * self.intermediate_size
-        experts = super().experts(shared=shared or None, shared_bias=self.mlp_bias)
-        if self.mlp_bias and not shared:
+    def experts(self, **overrides: Any) -> Experts:
+        experts = super().experts()
+        if self.mlp_bias and experts.shared is None:
             raise ConfigError("mlp_bias = true with moe_num_shared_experts = 0: biases on an MLP of width 0")
         return experts
 

@@ -120,7 +120,7 @@ class Llama4(Decoder):
             overrides = {"scales": Scales(Temperature(self.attn_scale, float(self.floor_scale), 1))}
         return super().attention(layer, mask="causal" if layer.window is None else "chunks", **overrides)
 
-    def experts(self, *_: str, **overrides: Any) -> Experts:
+    def experts(self, **overrides: Any) -> Experts:
         """With a shared expert of the same width. Raises ConfigError."""
         for name in ("num_local_experts", "num_experts_per_tok"):
             if getattr(self, name) == 0:
@@ -223,7 +223,7 @@ class MuseSpark(MuseGlimmer):
         per_layer = zip(windows, routed, self.has_rotary(), strict=True)
         return [Layer(window, some, rotary=rotary) for window, some, rotary in per_layer]
 
-    def experts(self, *_: str, **overrides: Any) -> Experts:
+    def experts(self, **overrides: Any) -> Experts:
         norms = (self.rms_norm_eps, self.post_norm_eps)
         return super().experts(latent=self.moe_hidden_size, latent_norms=norms)
 

@@ -319,6 +319,8 @@ class Afmoe(Decoder):
     qk_norm = QKNorm(0)
     norms = "around"
     attention_options = dict(gate=Gate(bias=False))
+    experts_options = dict(choice_bias=True)
+    shared_expert_count = "num_shared_experts"
     embedding_options = dict(scaled=attrgetter("mup_enabled"))
 
     def layers(self) -> list[Layer]:
@@ -326,9 +328,6 @@ class Afmoe(Decoder):
         windows = self.windows(lambda number: (number + 1) % every != 0, self.sliding_window)
         first = self.num_dense_layers
         return [Layer(w, experts=number >= first, rotary=w is not None) for number, w in enumerate(windows)]
-
-    def experts(self, *_: str, **overrides: Any) -> Experts:
-        return self.experts_with_shared("num_experts", "num_shared_experts", choice_bias=True)
 
 
 class GatedHeadsDecoder(SharedExpertDecoder):
