@@ -96,8 +96,6 @@ class Stem(Part):
     STRIDE: ClassVar[int] = 2
     scaled: ClassVar[bool] = False
     factor: ClassVar[float | None] = None
-    width: ClassVar[Size | None] = None
-    late: ClassVar[bool] = False
 
     axis_names: ClassVar[dict[str, str]] = {"bins": "Mf", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {

@@ -21,7 +21,18 @@ PARTS_UNMIXED = 2
 
 
 @record(kw_only=True)
-class HyperConnection(Part):
+class Streams(Part):
+    """A part that reads all residual streams."""
+
+    hidden: Size
+    streams: Size
+
+    label: ClassVar[str] = "hyper-connections"
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
+
+
+@record(kw_only=True)
+class HyperConnection(Streams):
     """Before a sublayer: weights and input of the sublayer, computed from all `streams`.
 
     The weights are for the sum that the sublayer reads, for adding its result to each stream, and a matrix that mixes
@@ -31,16 +42,12 @@ class HyperConnection(Part):
     at most 2.
     """
 
-    hidden: Size
-    streams: Size
     rounds: int = 20
     bound: float | None = None
     eps: float = 1e-6
     norm_eps: float = 1e-6
 
     name: ClassVar[str] = "hc"
-    label: ClassVar[str] = "hyper-connections"
-    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Xm": "residual streams",
@@ -77,16 +84,12 @@ class HyperConnection(Part):
 
 
 @record(kw_only=True)
-class HyperResult(Part):
+class HyperResult(Streams):
     """After a sublayer: its result is added to all streams, which are mixed if `mixes`."""
 
-    hidden: Size
-    streams: Size
     mixes: bool = True
 
     name: ClassVar[str] = "hc"
-    label: ClassVar[str] = "hyper-connections"
-    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Xm": "residual streams",
@@ -107,17 +110,13 @@ class HyperResult(Part):
 
 
 @record(kw_only=True)
-class HyperHead(Part):
+class HyperHead(Streams):
     """Weighted sum of all streams after the layers, by weights computed from them."""
 
-    hidden: Size
-    streams: Size
     eps: float = 1e-6
     norm_eps: float = 1e-6
 
     name: ClassVar[str] = "hc_head"
-    label: ClassVar[str] = "hyper-connections"
-    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {**HyperResult.legend, "Xg": "scale factor of the weights after the layers, 1"}
     made: ClassVar[dict[str, str]] = {"Xn": "Xm", "Xg": "1"}
 

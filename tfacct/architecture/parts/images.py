@@ -43,8 +43,6 @@ class Patches(Part):
 
     scaled: ClassVar[bool] = False
     factor: ClassVar[float | None] = None
-    width: ClassVar[Size | None] = None
-    late: ClassVar[bool] = False
     name: ClassVar[str] = "embed"
     label: ClassVar[str] = "patch embeddings"
     axis_names: ClassVar[dict[str, str]] = {
