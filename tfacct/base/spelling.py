@@ -59,7 +59,7 @@ SPELLINGS: Mapping[str, str] = {
         ("activation-checkpointing", "activation-checkpoint", "gradient-checkpointing", "checkpoint"), "recompute"
     ),
     **dict.fromkeys(("gradient-accumulation-steps", "gradient-accumulation", "grad-accum"), "accumulate"),
-    **dict.fromkeys(("gpu", "hw", "fit", "vram"), "on"),
+    **dict.fromkeys(("gpu", "gpu-type", "hw", "fit", "vram"), "on"),
     **dict.fromkeys(("num-gpus", "n-gpus", "num-devices", "world-size"), "gpus"),
     **dict.fromkeys(("lora-rank", "lora-r"), "lora"),
     "recompute-granularity": "recompute",
@@ -69,7 +69,7 @@ SPELLINGS: Mapping[str, str] = {
     "mbs": "micro-batch-size",
     "attn-implementation": "attention",
     "tpot": "within",
-    "mem-fraction-static": "use",
+    **dict.fromkeys(("mem-fraction-static", "util", "utilization", "gpu-util", "gpu-utilization"), "use"),
     **dict.fromkeys(("users", "concurrency", "concurrent", "max-concurrency", "num-requests", "num-users"), "requests"),
     **dict.fromkeys(
         ("input", "input-len", "input-length", "input-tokens", "prompt-len", "prompt-tokens", "isl"), "prompt"

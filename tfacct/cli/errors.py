@@ -60,8 +60,9 @@ INSTEAD = {
     "flops --backward": "--train counts the forward and the backward pass",
     "memory --train --lora": "`tfacct train` counts the memory of a training step",
     "memory --by": "without --on, the rows are the parts",
+    "memory params serve --weights": "--dtype {value} is the format of the weights",
     "memory --bits": "--dtype int4 and --dtype int8 store the weights in 4 and 8 bits",
-    "train --method": "--lora 16 and --qlora train adapters; without them, all weights are trained",
+    "train --method --peft": "--lora 16 and --qlora train adapters; without them, all weights are trained",
     "train --strategy": "--fsdp N, --dp N or --zero STAGE; with --on 8xh100 the default is FSDP over all",
     "budget --steps": "--tokens N is steps × batch × context",
     "train --steps": "`tfacct budget MODEL --tokens N --on DEVICE` gives the days: N is steps × batch × context",
@@ -86,6 +87,7 @@ INSTEAD = {
     "budget --flops": "`tfacct budget {value} --model {model}`: FLOPs need no option",
     "train mfu --tokens": "`tfacct budget {model} --tokens {value}` counts a training run; --ctx is the length of a"
     " sequence",
+    "check --ctx --batch": "--input-shape BATCH,TOKENS is the shape of the run",
     "models --moe": "`tfacct models moe` lists the models with experts",
 }
 """Commands and options that they never had → what answers instead, with the typed model and value."""

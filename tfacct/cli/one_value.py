@@ -54,7 +54,8 @@ def _check_field(command: Command, given: Mapping[str, Any], text: str) -> None:
 def _check_tokens(command: Command, given: Mapping[str, Any]) -> None:
     """Refuse new tokens that are as many as those of a training run."""
     number = units.read_number(given["tokens"], kilo=1024)
-    if given["ctx"] is not None or number is None or number < TRAINING_RUN:
+    trains = given.get("train", False)
+    if number is None or number < TRAINING_RUN or (given["ctx"] is not None and not trains):
         return
     typed = f"{shell_option('tokens')} {given['tokens']}"
     if "total_tokens" in command.options:

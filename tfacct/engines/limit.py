@@ -123,7 +123,7 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
     for why, instead in unsupported(launch):
         if any(option(flag) in instead for flag in ENGINE_FLAGS):
             instead = f"{leave}; `tfacct engine` takes {instead}"
-        raise UsageError(f"{model.name}: {why}", leave if instead == MEMORY else instead)
+        raise UsageError(f"{model.name}: {why}", leave if MEMORY in instead else instead)
     if name != "trtllm" and length is not None and length > model.context:
         longest = f"{launch.profile['name']} starts {model.name} with requests of {model.context:,} tokens at most"
         raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or {leave}")

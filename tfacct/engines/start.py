@@ -171,7 +171,7 @@ def of_models(launch: Launch) -> Reasons:
     if model.architecture.head is None or not model.has_cache:
         yield f"models without a head or a cache are not supported for {name}", MEMORY
     if card not in profile["architectures"]:
-        yield f"{name} on {card} is not supported", "choose another card"
+        yield f"{name} on {card} is not supported", f"another card; {MEMORY}"
     described = {
         "caches of state-space layers": not launch.has_states,
         "caches of sliding windows": not any(WINDOW in group.axes for group in model.ledger.groups),

@@ -59,7 +59,12 @@ def unsupported(launch: Launch) -> Reasons:
     if not shape.attentions:
         yield "the cache blocks of a model without attention are not supported", MEMORY
     if launch.quantized_experts and not launch.pool_given:
-        given = {"on": f"{launch.cards}x{device.id}", "dtype": flags.dtype, "use": launch.utilization}
+        given = {
+            "ctx": flags.max_model_len,
+            "on": f"{launch.cards}x{device.id}",
+            "dtype": flags.dtype,
+            "use": launch.utilization,
+        }
         memory = f"`tfacct memory {quote(model.path or model.name)}{typed_options(given.items())}`"
         why = f"the memory that vLLM needs for {storage.name} experts is not known"
         yield why, f"{option('kv_cache_memory_bytes', 'SIZE')}; for a first estimate, {memory}"

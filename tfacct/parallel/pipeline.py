@@ -17,7 +17,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple, Unpack
 
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import UsageError, joined
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import Axes, packed_bytes
 from tfacct.ledger.groups import Group, Ledger
@@ -59,11 +59,13 @@ def stages(blocks: int, mesh: Mesh) -> list[list[Stage]]:
     """The stages of each rank of `pp`. Raises UsageError for more stages than layers."""
     parts = mesh.pp * mesh.chunks
     if parts > blocks:
-        problem = f"{option('pp', mesh.pp)}" + (f" of {mesh.chunks:,} stages each" if mesh.chunks > 1 else "")
-        raise UsageError(
-            f"{problem} needs at least {parts:,} layers, not {blocks:,}",
-            f"use {option('pp', blocks // mesh.chunks)} or less",
-        )
+        problem, fewer = option("pp", mesh.pp), [option("pp", blocks // mesh.chunks)]
+        if mesh.chunks > 1:
+            problem += f" of {mesh.chunks:,} stages each"
+        if mesh.chunks > 1 and blocks // mesh.pp > 1:
+            fewer.append(option("pp_chunks", blocks // mesh.pp))
+        problem += f" needs at least {parts:,} layers, not {blocks:,}"
+        raise UsageError(problem, f"use {joined(fewer, 'or')}{',' if fewer[1:] else ''} or less")
     every = [Stage(numbers, number == 0, number == parts - 1) for number, numbers in enumerate(divided(blocks, parts))]
     return [every[rank :: mesh.pp] for rank in range(mesh.pp)]
 

@@ -181,7 +181,7 @@ class CompareReport(ModelReport):
     weights_bytes: int | None = measure("weights_bytes", "weights{stored}", "weight bytes", "size")
     kv_bytes_per_token: int | None = measure("kv_bytes_per_token", "KV cache{of_token}", "KV cache per token", "cache")
     kv_cache_bytes: int | None = measure("kv_cache_bytes", "{cache} of {tokens}", "{cache}", "cache")
-    prefill_flops: int = measure("total_flops", "FLOPs, prefill of {ctx}", "prefill FLOPs", "compute")
+    prefill_flops: int = measure("total_flops", "FLOPs, {step} of {ctx}", "{of_step} FLOPs", "compute")
     flops_per_new_token: int | None = measure(
         "flops_per_token", "FLOPs per new token{at}", "decode FLOPs", "compute", decode=True
     )
@@ -234,10 +234,11 @@ def compare(
         "pairs": ", ".join(one.label for one in numbers if _attends_to_fewer(one)),
         "latent": ", ".join(one.label for one in numbers if _absorbs(one)),
         "lines": len(every) == 2 and not training and fit is None and not metrics and option("by", "line"),
-        "cache": not training and " or ".join(dict.fromkeys(side.cached for side in sides)),
+        "cache": not training and _generate(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
     if shared or (training and not sides[0].request.ctx):
         about["context"] = {"of": "all these models were" if shared else "the model was", "ctx": option("ctx", "S")}
+    cache = f" and {_words(sides)['cache']}" if _generate(sides) else ""
     where = f"context {min(contexts):,}" if len(contexts) == 1 else "several contexts"
     title = [models[0].name if len(every) == 1 else f"{len(every):,} models", where]
     report = build.report(
@@ -248,7 +249,7 @@ def compare(
         title=", ".join([*title, *(_shared_step(sides) if training else ())]),
         convention="parameters, and a training step as run by transformers"
         if training
-        else f"{model_notes.products_counted(models)}; bytes of weights and {_cache(sides)}",
+        else f"{model_notes.products_counted(models)}; bytes of weights{cache}",
         answer=_answer(numbers),
         notes=lambda _: notes(NOTES, about),
         requests=[side.request for side in sides],
@@ -416,7 +417,7 @@ def _columns(
     stored = f", {next(iter(formats))}" if len(formats) == 1 else ""
     of_token = " per token" if all(map(_grows_evenly, sides)) else ", first token"
     tokens = f"{ctx} tokens" if len(contexts) == 1 else ctx
-    words = {"stored": stored, "ctx": ctx, "tokens": tokens, "of_token": of_token, "cache": _cache(sides)}
+    words = {"stored": stored, "ctx": ctx, "tokens": tokens, "of_token": of_token, **_words(sides)}
     words["at"] = f" at {ctx}" if len(contexts) == 1 else ""
     shown: list[tuple[str, str, Kind]] = []
     if _longest_differ(numbers):
@@ -443,14 +444,27 @@ def _columns(
     return [Column(*column, empty="–") for column in shown]
 
 
-def _cache(sides: Sequence[Side]) -> str:
-    """`KV cache`, with the states of fixed size that its bytes include."""
-    return model_notes.cache_name([side.model for side in sides])
-
-
 def _measures(sides: Sequence[Side]) -> Sequence[Measure]:
-    """The measures in the table; of training steps only numbers of parameters."""
-    return [one for one in MEASURES if METRICS[one.metric].unit == "params"] if _of_training(sides) else MEASURES
+    """The measures in the table; of training steps only numbers of parameters, and of encoders none of a cache or of
+    new tokens."""
+    if _of_training(sides):
+        return [one for one in MEASURES if METRICS[one.metric].unit == "params"]
+    if not _generate(sides):
+        return [one for one in MEASURES if one.group != "cache" and not one.decode]
+    return MEASURES
+
+
+def _generate(sides: Sequence[Side]) -> bool:
+    return any(side.model.has_cache for side in sides)
+
+
+def _words(sides: Sequence[Side]) -> dict[str, str]:
+    """Words of the measures: `KV cache`, with the states of fixed size that its bytes include; and the step that has
+    all tokens of the context."""
+    cache = model_notes.cache_name([side.model for side in sides])
+    if not _generate(sides):
+        return {"cache": cache, "step": "forward pass", "of_step": "forward-pass"}
+    return {"cache": cache, "step": "prefill", "of_step": "prefill"}
 
 
 def _of_training(sides: Sequence[Side]) -> bool:
@@ -495,7 +509,7 @@ def _answer(numbers: Sequence[Numbers]) -> str:
     if not all(map(_grows_evenly, sides)):
         skipped = (*skipped, "kv_bytes_per_token")
     measured = [
-        Difference(at, one.noun.format(cache=_cache(sides)), one.group, ratio, one.decode)
+        Difference(at, one.noun.format(**_words(sides)), one.group, ratio, one.decode)
         for at, other in enumerate(numbers)
         for one in _measures(sides)
         if one.name not in skipped and (ratio := _ratio(first.measured[one.name], other.measured[one.name]))

@@ -639,6 +639,8 @@ def _engine(about: About) -> str:
 
     (model,) = about.whole_models
     pool = usual_pool(limit, model, options.dtype, options.cached.name)
+    if pool is None and not limit.options(training=False):  # vLLM does not run the model there
+        return f"{model_notes.BUFFERS}."
     less = model_notes.less_in_vllm(pool, lambda pool: _fit_of(model, options._replace(limit=pool)), fit)
     return less or model_notes.ENGINE_BUFFERS
 

@@ -697,7 +697,7 @@ RESERVED = "the CUDA allocator reserved 17–24% more than this count in 4 of 5 
 TIGHTLY = f"Tightly: {RESERVED}"
 """The word of tables for such a step."""
 ROOM = f"with {SHARE} to spare for the allocator"
-BUFFERS = "An engine's own buffers are not counted"
+BUFFERS = "An engine's own buffers and page padding are not counted"
 ENGINE_BUFFERS = f"{BUFFERS}: see `tfacct engine`."
 
 

@@ -354,7 +354,10 @@ def _fewest_ranks(question: _Question) -> _Solved:
         raise why
     ends = f"{equation.left.text} is still above {equation.right.text} with {option(unknown, tried[-1])}"
     more = "; more ranks are not supported" if unsupported and unsupported[-1] > tried[-1] else ""
-    raise UsageError(f"{model.name}: no number of ranks is enough: {ends}{more}", "shard it along another axis too")
+    instead = "shard it along another axis too"
+    if question.terms.train and question.terms.recipe.recompute == "none":
+        instead += f", or {option('recompute', 'full')}"
+    raise UsageError(f"{model.name}: no number of ranks is enough: {ends}{more}", instead)
 
 
 def _with_ranks(terms: Counting, ranks: Mesh, unknown: str, count: int) -> Counting:
