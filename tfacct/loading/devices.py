@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, cut, listed, nearest
+from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, cut, joined, listed, nearest
 from tfacct.base.record import record
 from tfacct.base.spelling import for_each, option, spelled
 from tfacct.loading import files
@@ -171,11 +171,9 @@ class Device:
     @property
     def shared_words(self) -> str:
         """What the GPU may use of memory that it shares with a CPU; empty if it has its own."""
-        return (
-            ""
-            if self.gpu_share == 1
-            else f"the GPU may use a part of the memory by default, often {self.gpu_share:.0%}"
-        )
+        if self.gpu_share == 1:
+            return ""
+        return f"the GPU may use a part of the memory by default, often {self.gpu_share:.0%}"
 
     def link(self, devices: int) -> Link:
         """Link of this number of devices. Raises UsageError if it is unknown."""
@@ -295,7 +293,7 @@ def _unknown(name: str) -> NotFoundError:
         suggested = [one.device for one in index() if near[0] in one.names]
     if suggested:
         return NotFoundError(
-            f"{problem}. Did you mean {' or '.join(filter(None, (', '.join(suggested[:-1]), suggested[-1])))}?",
+            f"{problem}. Did you mean {joined(suggested, 'or')}?",
             spelled("`tfacct memory` and `train` also take a size: --on 12GB", "memory and train also take on='12GB'"),
         )
     return NotFoundError(problem, listing())
@@ -334,8 +332,9 @@ def memory_words(found: Sequence[Device]) -> str:
         names.setdefault(device.memory_from, []).append(device.id)
     if len(names) == 1:
         return f"Memory: {MEMORY[next(iter(names))]}."
+    usual = [f"Memory: {MEMORY['torch']}."] if "torch" in names else []
     others = [f"{listed(alike, 4)}: {MEMORY[origin]}." for origin, alike in names.items() if origin != "torch"]
-    return " ".join([f"Memory: {MEMORY['torch']}."] * ("torch" in names) + others)
+    return " ".join([*usual, *others])
 
 
 def number_and_name(named: str, text: str) -> tuple[int, str]:

@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable
 from datetime import date, datetime, time
 from pathlib import Path
@@ -22,6 +23,8 @@ DEEPEST = 32
 """Most levels of nesting; published configs have five."""
 BITS = 400
 """Most bits of a whole number; some tokenizers write 10³⁰ for no limit."""
+READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""Flags to open a file of a user, without waiting: some files in /proc block."""
 DOTS = 5_000_000
 """Largest sum of squared numbers of dots in the lines of a TOML file, which bounds the time to parse dotted keys."""
 
@@ -35,12 +38,11 @@ def packaged(name: str) -> Path:
 
 def read(file: Path) -> bytes:
     """Bytes of a regular file, at most one more than LARGEST. Raises ConfigError."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # some files in /proc block
     try:
         if not stat.S_ISREG(file.stat().st_mode):
             what = "it is a folder" if file.is_dir() else "it is not a regular file"
             raise ConfigError(f"cannot read {file}: {what}", "give a file, a folder with a config.json, or - for stdin")
-        with os.fdopen(os.open(file, flags), "rb") as stream:
+        with os.fdopen(os.open(file, READ), "rb") as stream:
             data: bytes | None = stream.read(LARGEST + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
@@ -66,7 +68,9 @@ def parse_json(where: str, data: bytes) -> dict[str, Any]:
 
     def loads(text: str) -> Any:
         try:
-            return json.loads(text, object_pairs_hook=_no_duplicates)
+            return json.loads(text, object_pairs_hook=unique_keys)
+        except KeyError as error:
+            raise ConfigError(f"field {cut(str(error.args[0]))!r} appears twice") from None
         except json.JSONDecodeError as error:
             raise ConfigError(f"{where} is not JSON: {json_fault(error)}") from None
 
@@ -134,12 +138,10 @@ def _check(config: object) -> None:
         level, depth = inner, depth + 1
 
 
-def _no_duplicates(items: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields of a JSON object. Raises KeyError with a name that it has twice."""
     fields = dict(items)
     if len(fields) < len(items):
-        seen: set[str] = set()
-        for name, _ in items:
-            if name in seen:
-                raise ConfigError(f"field {cut(name)!r} appears twice")
-            seen.add(name)
+        counts = Counter(name for name, _ in items)
+        raise KeyError(next(name for name in counts if counts[name] > 1))
     return fields

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tfacct.base.errors import CheckpointError, cut
 from tfacct.base.spelling import spelled
-from tfacct.loading.files import json_fault
+from tfacct.loading.files import READ, json_fault, unique_keys
 
 LONGEST = 10_000_000
 """Most bytes of a header. The format allows ten times as many; the largest published ones have a tenth."""
@@ -93,9 +93,8 @@ class LocalFile:
 
     def read(self, at: int, count: int) -> bytes:
         """Read `count` bytes from `at`, fewer at the end of the file. Raises CheckpointError."""
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         try:
-            with os.fdopen(os.open(self.path, flags), "rb", buffering=0) as file:
+            with os.fdopen(os.open(self.path, READ), "rb", buffering=0) as file:
                 file.seek(at)
                 data: bytes | None = file.read(count)
         except OSError as error:
@@ -158,7 +157,7 @@ def parsed(where: str, data: bytes) -> Any:
     import json
 
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_constant=_refused)
+        return json.loads(data.decode("utf-8"), object_pairs_hook=unique_keys, parse_constant=_refused)
     except UnicodeDecodeError:
         raise CheckpointError(f"{where} is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -169,14 +168,6 @@ def parsed(where: str, data: bytes) -> Any:
         raise CheckpointError(f"{where} has {cut(str(error.args[0]))!r} twice") from None
     except ValueError:
         raise CheckpointError(f"{where} has an invalid size") from None
-
-
-def _once(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(items)
-    if len(fields) < len(items):
-        seen: set[str] = set()
-        raise KeyError(next(name for name, _ in items if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
-    return fields
 
 
 def _refused(_: str) -> None:

@@ -15,8 +15,6 @@ from tfacct.ledger.lines import ACTIVE, EXPERTS, GATE, Matmul
 from tfacct.parallel.collectives import Collective, Over, When, collective, to_all
 from tfacct.parallel.mesh import Mesh
 
-SLICE, RECEIVED = "Tsl", "Rx"
-"""Axes: tokens that a rank sends from all its sequences, and token rows that the fullest rank receives."""
 COUNT_BITS = 64
 """Bits per token count of an expert; ranks exchange these counts first."""
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 
 from tfacct.base import units
 from tfacct.base.combinations import Features, Unsupported, matching
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import UsageError, joined
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload, check_size
@@ -97,8 +97,7 @@ class Recipe:
         }
         for name, known in choices.items():
             if (value := getattr(named, name)) not in known:
-                *others, last = dict.fromkeys(filter(None, known))
-                words = " or ".join(filter(None, (", ".join(others), last)))
+                words = joined([*dict.fromkeys(filter(None, known))], "or")
                 raise UsageError(f"{option(name)} is {words}, not {value!r}")
         on_host = {name.strip(): 0 for name in (self.offload or "").split(",") if name.strip()}
         if unknown := next((name for name in on_host if name not in OFFLOADED), None):

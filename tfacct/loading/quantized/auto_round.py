@@ -33,7 +33,7 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
     packing = read.choice("packing_format", (*GPTQ, *INDEXED, *AWQ), GPTQ[0])
     if "awq" in str(read.get("backend")) and not read.has("packing_format"):
         raise read.unsupported("backend", "expected a backend with a packing_format")
-    bits, group = read.needed("bits").integer_choice("bits", (2, 3, 4, 8), 0), _group(read, None)
+    bits, group = read.bits((2, 3, 4, 8)), read.group()
     if packing in AWQ and bits != 4:
         raise read.unsupported("bits", "expected 4, as AWQ packs")
     rules = _rules(read.inner("extra_config"), packing, (bits, group))
@@ -58,7 +58,7 @@ def _rules(rules: FieldReader | None, packing: str, given: tuple[int, int | None
             raise ConfigError(f"{rules.path(name)} is not an object with fields")
         patterns(rules.where, [name])
         bits = rule.integer_choice("bits", (2, 3, 4, 8, WIDE, 2 * WIDE), given[0])
-        group = _group(rule, given[1]) if rule.has("group_size") else given[1]
+        group = rule.group() if rule.has("group_size") else given[1]
         if bits >= WIDE:
             rule.get("data_type")
         else:
@@ -72,14 +72,6 @@ def _packed(packing: str, bits: int, group: int | None) -> Format:
     if packing in AWQ:
         return formats.awq(bits, group)
     return formats.gptq(bits, group, indexed=packing in INDEXED)
-
-
-def _group(read: FieldReader, given: int | None) -> int | None:
-    """Inputs per group; None for all (-1 in the config). Raises ConfigError."""
-    size = read.needed("group_size").integer("group_size", given or -1, least=-1)
-    if size == 0:
-        raise ConfigError(f"{read.path('group_size')} must be above 0, or -1")
-    return None if size == -1 else size
 
 
 def _check(read: FieldReader) -> None:

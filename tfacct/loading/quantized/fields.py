@@ -71,6 +71,17 @@ class FieldReader:
             raise self.unsupported(field, f"expected {'one of ' if len(known) > 1 else ''}{', '.join(map(str, known))}")
         return value
 
+    def bits(self, known: tuple[int, ...]) -> int:
+        """Value of `bits`, one of `known`. Raises ConfigError if it is missing."""
+        return self.needed("bits").integer_choice("bits", known, 0)
+
+    def group(self) -> int | None:
+        """Inputs per group from `group_size`; None for all (-1 in the config). Raises ConfigError if it is missing."""
+        size = self.needed("group_size").integer("group_size", 0, least=-1)
+        if size == 0:
+            raise ConfigError(f"{self.path('group_size')} must be above 0, or -1")
+        return None if size == -1 else size
+
     def boolean(self, field: str, default: bool = False) -> bool:
         """Value of a boolean field."""
         value = self.get(field)

@@ -224,7 +224,8 @@ class _Tensors:
             category = self.category(tensor.path)
             kind = "values" if category in fused else category
             if kind in numbers and paths.name_of(tensor.path) == "weight":
-                every |= {self._number(tensor.path)} if kind == "values" else set()
+                if kind == "values":
+                    every.add(self._number(tensor.path))
                 if category == kind or version.as_values:
                     numbers[kind][tensor.path] = self._number(tensor.path)
         found = dict[str, Place]()

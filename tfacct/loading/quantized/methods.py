@@ -170,20 +170,8 @@ def _experts_in_fp4(found: Storage, weight_format: Format) -> Storage:
     return replace(found, name=f"{found.name} + {weight_format.name}", choose=choose, about=about)
 
 
-def _bits(read: FieldReader, known: tuple[int, ...]) -> int:
-    return read.needed("bits").integer_choice("bits", known, 0)
-
-
-def _group(read: FieldReader) -> int | None:
-    """Inputs per group; None for all (-1 in the config)."""
-    size = read.needed("group_size").integer("group_size", 0, least=-1)
-    if size == 0:
-        raise ConfigError(f"{read.path('group_size')} must be above 0, or -1")
-    return None if size == -1 else size
-
-
 def _gptq(model: ModelDescription, read: FieldReader) -> Storage:
-    bits, group = _bits(read, (2, 3, 4, 8)), _group(read)
+    bits, group = read.bits((2, 3, 4, 8)), read.group()
     head = read.boolean("lm_head")
     rules = _dynamic(read.inner("dynamic"), (bits, group))
     auto_round.check_blocks(read)
@@ -227,14 +215,14 @@ def _dynamic(rules: FieldReader | None, given: tuple[int, int | None]) -> list[c
             continue
         fields = rules.inner(rule) or FieldReader({})
         bits = fields.integer_choice("bits", (2, 3, 4, 8), given[0])
-        group = _group(fields) if fields.has("group_size") else given[1]
+        group = fields.group() if fields.has("group_size") else given[1]
         fields.check_all_read("desc_act sym damp_percent mse")
         found.append(compressed.Scheme(by_target([matched]), formats.gptq(bits, group)))
     return found
 
 
 def _awq(model: ModelDescription, read: FieldReader) -> Storage:
-    bits, group = _bits(read, (4,)), _group(read)
+    bits, group = read.bits((4,)), read.group()
     if not read.boolean("zero_point", default=True):
         raise read.unsupported("zero_point", "expected true, for awq")
     for field in ("version", "format", "checkpoint_format"):

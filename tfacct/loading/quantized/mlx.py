@@ -7,15 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tfacct.base.errors import ConfigError
-from tfacct.base.pydantic_messages import format_value
 from tfacct.ledger import formats, paths
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
 from tfacct.loading.model_description import ModelDescription
 from tfacct.loading.quantized.fields import FieldReader
-from tfacct.loading.quantized.modelopt import OTHER_PARTS
-from tfacct.loading.quantized.names import Modules, among, unquantized_dtype
+from tfacct.loading.quantized.names import Modules, among, check_matrices, unquantized_dtype
 
 QUANTIZED_ROLES: frozenset[Role] = MATRICES | {"head", "embedding"}
 FORMAT_FIELDS = ("bits", "group_size", "mode")
@@ -43,7 +40,10 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
         if name in (*FORMAT_FIELDS, "quant_method"):
             continue
         rule = read.inner(name) if isinstance(value, Mapping) else None
-        named[name] = None if value is False else every if rule is None else _format(rule, read.fields)
+        if rule is not None:
+            named[name] = _format(rule, read.fields)
+        else:
+            named[name] = None if value is False else every
     found = _found(model, named)
     stars: dict[str, set[str]] = {}
     for path, name in found.items():
@@ -83,7 +83,7 @@ def _format(read: FieldReader, defaults: Mapping[str, object]) -> Format:
         read.integer_choice("bits", (bits,), bits)
         read.integer_choice("group_size", (group,), group)
     else:
-        bits = read.needed("bits").integer_choice("bits", BITS, 0)
+        bits = read.bits(BITS)
         weight_format = formats.affine(bits, read.integer_choice("group_size", (32, 64, 128), 64))
     if defaults:
         read.check_all_read()
@@ -100,9 +100,7 @@ def _found(model: ModelDescription, named: Mapping[str, Format | None]) -> dict[
             name = re.sub(r"\.experts\.0\.", ".switch_mlp.", spelled)
             if name in named:
                 found[tensor.path] = name
-    lost = next((name for name in named if name not in found.values() and not OTHER_PARTS.search(name)), None)
-    if lost is not None:
-        raise ConfigError(f"quantization_config names {format_value(lost)}, which is not a matrix of this model")
+    check_matrices("quantization_config", named, found.values())
     return found
 
 

@@ -13,7 +13,14 @@ from tfacct.ledger.storage import Storage, storage
 from tfacct.loading.model_description import ModelDescription
 from tfacct.loading.quantized.compressed import QUANTIZED_ROLES, Scheme, by_schemes, nvfp4
 from tfacct.loading.quantized.fields import FieldReader
-from tfacct.loading.quantized.names import LONGEST, Modules, by_wildcard, patterns, unquantized_dtype
+from tfacct.loading.quantized.names import (
+    LONGEST,
+    Modules,
+    by_wildcard,
+    check_matrices,
+    patterns,
+    unquantized_dtype,
+)
 
 MIXED, LISTED = "MIXED_PRECISION", "quantized_layers"
 FORMATS: Mapping[str, Format] = {
@@ -31,18 +38,16 @@ GROUPS: Mapping[str, tuple[int, ...]] = {"NVFP4": (16,), "W4A16_NVFP4": (16,), "
 EXPERTS = re.compile(r"(?:model\.)?layers\.(\d{1,6})\.(?:ffn|mlp)\.experts")
 MOST = 500_000
 """Most modules in a list, which may have every expert of every layer."""
-OTHER_PARTS = re.compile(r"(^|\.)(mtp|visual|vision\w*|audio\w*)\.")
-"""Pattern for modules in a list outside the language model: MTP layers and encoders."""
 
 
 def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
     """Storage of a Model Optimizer checkpoint. Raises ConfigError."""
     inner = read.inner("quantization") or read
-    if inner.has("quant_algo") and inner.get("quant_algo") is None and not inner.has(LISTED):
-        name = ""  # only the cache is quantized
-    else:
+    name, schemes = "", list[Scheme]()
+    only_cache = inner.has("quant_algo") and inner.get("quant_algo") is None and not inner.has(LISTED)
+    if not only_cache:
         name = _quant_algo(inner.needed("quant_algo"), MIXED)
-    schemes = _listed(model, inner) if name == MIXED else [Scheme(lambda _: True, FORMATS[name])] if name else []
+        schemes = _listed(model, inner) if name == MIXED else [Scheme(lambda _: True, FORMATS[name])]
     field = "exclude_modules" if inner.has("exclude_modules") else "ignore"
     ignored = patterns(inner.path(field), inner.get(field))
     _check_group(inner, name if name != MIXED else "NVFP4")
@@ -65,9 +70,7 @@ def _listed(model: ModelDescription, inner: FieldReader) -> list[Scheme]:
     for tensor in model.ledger.tensors(unfolded=True):
         if (role := modules.role(tensor)) in QUANTIZED_ROLES:
             found |= {one for path in modules.published_paths(tensor.path, role) for one in _with_parents(path)}
-    lost = next((name for name in named if name not in found and not OTHER_PARTS.search(name)), None)
-    if lost is not None:
-        raise ConfigError(f"{listed.where} names {format_value(lost)}, which is not a matrix of this model")
+    check_matrices(listed.where, named, found)
     return [_scheme(named, name) for name in dict.fromkeys(named.values())]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.ledger.storage import Role
@@ -60,6 +61,9 @@ BOTH = frozenset({"deepseek_v4", "laguna"})
 """Families of these with both names in files."""
 JOINED = "gate_up_proj"
 """Fused matrix of a class that may be two matrices in the files."""
+
+OTHER_PARTS = re.compile(r"(^|\.)(mtp|visual|vision\w*|audio\w*)\.")
+"""Pattern for modules in a list outside the language model: MTP layers and encoders."""
 
 Skips = Callable[[str], bool]
 
@@ -219,6 +223,13 @@ def by_transformers(names: Sequence[str]) -> Skips:
 def by_part(names: Sequence[str]) -> Skips:
     """Matching as in AutoAWQ: a name is in the path."""
     return lambda path: any(name in path for name in names)
+
+
+def check_matrices(where: str, named: Iterable[str], found: Collection[str]) -> None:
+    """Raises ConfigError for a module of the language model in a list that is not `found` among the matrices."""
+    lost = next((name for name in named if name not in found and not OTHER_PARTS.search(name)), None)
+    if lost is not None:
+        raise ConfigError(f"{where} names {format_value(lost)}, which is not a matrix of this model")
 
 
 def by_target(names: Sequence[str]) -> Skips:
