@@ -51,7 +51,7 @@ def adds_up(name: str) -> int:
 
 def operations_add_up(loaded: LoadedModel, mesh: Mesh) -> None:
     """A rank does its share of the FLOPs of matmuls with a sharded axis, and all FLOPs of the others."""
-    (rank,) = on_ranks([loaded], mesh.tp)
+    rank = on_ranks(loaded, mesh.tp)
     assert sum(rank.ledger.parameters().values()) == stored_elements(loaded.ledger, mesh)
     at = Workload(3, 7, 2).axes()
     for whole, own in zip(loaded.ledger.products(at), rank.ledger.products(at), strict=True):

@@ -64,10 +64,10 @@ def memory(
     report = memory(models, request, batches=batches, **how)
 
     def chart() -> "Chart":
-        from tfacct.parallel.shard_model import shard_models
+        from tfacct.parallel.shard_model import shard_for_memory
         from tfacct.reports.charts import memory_chart, of_one_rank
 
-        shard = partial(shard_models, dtype=dtype)
+        shard = partial(shard_for_memory, dtype=dtype)
         return of_one_rank(lambda drawn: memory_chart(drawn, request, report), models, mesh, "memory", shard)
 
     def derived() -> "Report":

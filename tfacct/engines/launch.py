@@ -94,7 +94,7 @@ class Launch:
     @property
     def rank(self) -> LoadedModel:
         """The model as one of its tensor-parallel ranks stores it. Raises TfacctError."""
-        return shard_weights([self.model], self.flags.tp, self.stored_dtype)[0]
+        return shard_weights(self.model, self.flags.tp, self.stored_dtype)
 
     def with_flags(self, **flags: Any) -> Launch:
         """The same launch with other flags."""

@@ -128,7 +128,7 @@ def pool_limit(limit: MemoryLimit, served: Served) -> MemoryLimit | None:
         longest = f"{launch.profile['name']} starts {model.name} with requests of {model.context:,} tokens at most"
         raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or {leave}")
     start = started(launch)
-    (rank,) = shard_weights([as_served(model)], limit.count, launch.stored_dtype)
+    rank = shard_weights(as_served(model), limit.count, launch.stored_dtype)
     stored = weights(launch, rank)["parameters"]
     if start.others:
         why = f"{model.name} does not start in {launch.profile['name']}: {start.lacks}"

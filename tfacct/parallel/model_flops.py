@@ -162,20 +162,21 @@ def flops_of_each(
     models: Sequence[LoadedModel],
     mesh: Mesh | None,
     count: Callable[[LoadedModel], ModelFlops],
-    shard: Callable[[LoadedModel], LoadedModel],
+    dtype: str | None = None,
 ) -> tuple[list[ModelFlops], list[Skipped]]:
-    """The matmuls of each model, or of its rank that computes most (or moves most, if bytes are counted); and the
-    models that the mesh does not fit."""
+    """The matmuls of each model, or of its rank that computes most (or moves most, if bytes are counted, of weights in
+    `dtype`); and the models that the mesh does not fit."""
     if mesh is None:
         return [count(model) for model in models], []
     from tfacct.parallel.rank_flops import on_rank
-    from tfacct.parallel.shard_model import stages_of
+    from tfacct.parallel.shard_model import shard_for_flops, shard_for_memory, stages_of
     from tfacct.parallel.support import supported_on
 
     def of(model: LoadedModel) -> ModelFlops:
         whole = count(model)
+        sharded = shard_for_flops(model, mesh) if whole.how is None else shard_for_memory(model, mesh, dtype)
         found = []
-        for stage, rank_model in stages_of(shard(model), mesh.pp):
+        for stage, rank_model in stages_of(sharded, mesh.pp):
             one = count(rank_model)
             products = on_rank(rank_model, one.products, mesh, one.work, masked=one.masked)
             found.append(replace(one, products=products, whole=whole, mesh=mesh, stage=stage))

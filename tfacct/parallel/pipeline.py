@@ -85,16 +85,15 @@ def _groups(ledger: Ledger, rank_stages: Sequence[Stage]) -> Iterator[Group]:
     for group in ledger.groups:
         if group.numbers:
             after = True
-            numbers = [number for stage in rank_stages for number in _within(group, stage)]
+            numbers = [number for stage in rank_stages for number in within(group.numbers, stage)]
             if numbers:
                 yield replace(group, count=len(numbers), numbers=numbers)
         elif any(stage.last if after else stage.first for stage in rank_stages):
             yield group
 
 
-def _within(group: Group, stage: Stage) -> Sequence[int]:
-    """Indices of a group's layers in a stage."""
-    numbers = group.numbers
+def within(numbers: Sequence[int], stage: Stage) -> Sequence[int]:
+    """The numbers, in ascending order, of the layers in a stage."""
     return numbers[bisect_left(numbers, stage.blocks.start) : bisect_left(numbers, stage.blocks.stop)]
 
 
@@ -102,7 +101,7 @@ def distinct_stages(ledger: Ledger, every: Sequence[Sequence[Stage]]) -> dict[tu
     """The ranks with equal stages: number of layers of each kind, embeddings, head."""
     found: dict[tuple[object, ...], list[int]] = {}
     for rank, rank_stages in enumerate(every):
-        counts = (len(_within(group, stage)) for group in ledger.groups for stage in rank_stages)
+        counts = (len(within(group.numbers, stage)) for group in ledger.groups for stage in rank_stages)
         found.setdefault((*counts, rank_stages[0].first, rank_stages[-1].last), []).append(rank)
     return found
 

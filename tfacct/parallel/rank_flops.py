@@ -22,7 +22,7 @@ from tfacct.ledger.lines import ACTIVE, WINDOW, State
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import CP_CHUNKS, Mesh, checked_pass
-from tfacct.parallel.shard_model import shard_models, stages_of
+from tfacct.parallel.shard_model import shard_for_memory, stages_of
 from tfacct.parallel.support import check_mesh, check_sizes
 
 
@@ -73,7 +73,7 @@ def points_of(
             on_rank(model, model.ledger.products(point.at), mesh, point.work, masked=point.masked)
         if any(metric.unit == "bytes" and metric.name not in MEMORY_TRAFFIC for metric in metrics):
             check_cached_tokens(model, mesh, point.work)
-    (sharded,) = shard_models([model], mesh, dtype)[1]
+    sharded = shard_for_memory(model, mesh, dtype)
     points = [replace(point, ledger=one.ledger) for _, one in stages_of(sharded, mesh.pp)]
     return [RankPoint.of(one, mesh) for one in points] if mesh.cp > 1 or mesh.ep > 1 else points
 

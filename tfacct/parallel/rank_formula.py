@@ -209,7 +209,7 @@ def _check_ep(model: LoadedModel, numbers: Mapping[str, int | None], work: Workl
         raise ConfigError(f"{model.name} has no experts for {option('ep')} to shard", f"leave {option('ep')} out")
     check_mesh(model, Mesh(ep=ep or EXAMPLE), train=False)
     if ep is not None:
-        on_ranks([model], tp or 1, ep)
+        on_ranks(model, tp or 1, ep)
     active = [group.axes[ACTIVE] for group in model.ledger.groups if ACTIVE in group.axes]
     uneven = [n for n in active if work is not None and tp and work.batch * work.tokens * n % tp]
     if work is not None and uneven:

@@ -43,9 +43,12 @@ def sharded(
     `weights`, stored in `dtype`. Raises TfacctError if none fits."""
     if mesh is None:
         return models, models, []
-    from tfacct.parallel.shard_model import shard_for_flops, shard_models
+    from tfacct.parallel.shard_model import shard_for_flops, shard_for_memory
+    from tfacct.parallel.support import supported_on
 
-    return shard_models(models, mesh, dtype) if weights else shard_for_flops(models, mesh, stored=True)
+    if weights:
+        return supported_on(models, lambda model: shard_for_memory(model, mesh, dtype))
+    return supported_on(models, lambda model: shard_for_flops(model, mesh, stored=True))
 
 
 def memory_of_stages(

@@ -14,9 +14,8 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import check_size
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.skipped import Skipped
 from tfacct.parallel.mesh import TP_AXES, Mesh, checked_axes, mesh_on
-from tfacct.parallel.pipeline import blocks_in, distinct_stages, part, stages
+from tfacct.parallel.pipeline import blocks_in, distinct_stages, part, stages, within
 from tfacct.parallel.shard_shapes import with_rank_experts, with_rank_heads
 from tfacct.parallel.support import (
     check_axes,
@@ -25,22 +24,20 @@ from tfacct.parallel.support import (
     gathers_heads,
     joint_norm,
     norms_all_heads,
-    supported_on,
 )
 
 
-def on_ranks(models: Sequence[LoadedModel], tp: int, ep: int = 1, *, stored: bool = False) -> list[LoadedModel]:
-    """The models on one of `tp` ranks: shards of heads, MLP width and vocabulary. `ep`: ranks that share whole experts,
+def on_ranks(model: LoadedModel, tp: int, ep: int = 1, *, stored: bool = False) -> LoadedModel:
+    """The model on one of `tp` ranks: shards of heads, MLP width and vocabulary. `ep`: ranks that share whole experts,
     `tp` of them per batch. `stored`: nothing but weights and caches is counted. Raises TfacctError."""
     check_size(option("tp"), tp)
     check_size(option("ep"), ep)
     if ep % tp and ep > 1:
         problem = f"{option('ep', ep)} is not a multiple of {option('tp', tp)}: whole tp groups share the experts"
         raise UsageError(problem, f"such as {option('ep', tp)}")
-    return [_on_rank(model, Mesh(tp, ep=ep), stored) if tp * ep > 1 else model for model in models]
-
-
-def _on_rank(model: LoadedModel, mesh: Mesh, stored: bool) -> LoadedModel:
+    if tp * ep == 1:
+        return model
+    mesh = Mesh(tp, ep=ep)
     check_shardable(model, mesh, stored=stored)
     shape, ledger = _with_shards(model, mesh)
     if mesh.ep > 1:
@@ -73,39 +70,26 @@ def _with_shards(model: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
     return found
 
 
-def shard_weights(models: Sequence[LoadedModel], tp: int, dtype: str | None, ep: int = 1) -> Sequence[LoadedModel]:
-    """The models as one rank stores them; unchanged for a single rank. Raises TfacctError for weights in a format whose
+def shard_weights(model: LoadedModel, tp: int, dtype: str | None, ep: int = 1) -> LoadedModel:
+    """The model as one rank stores it; unchanged for a single rank. Raises TfacctError for weights in a format whose
     blocks would be cut."""
-    if (tp, ep) == (1, 1):
-        return models
-    sharded = on_ranks(models, tp, ep, stored=True)
-    for whole, one in zip(models, sharded, strict=True):
-        check_formats(whole, one, dtype)
-    return sharded
+    of_rank = on_ranks(model, tp, ep, stored=True)
+    if of_rank is not model:
+        check_formats(model, of_rank, dtype)
+    return of_rank
 
 
-def shard_models(
-    models: Sequence[LoadedModel], mesh: Mesh | None, dtype: str | None
-) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[Skipped]]:
-    """The models that a mesh fits, whole and as one rank of all stages together stores them, and the other models.
-    Raises TfacctError if none fits."""
-    if mesh is None:
-        return models, models, []
-
-    def shard(one: LoadedModel) -> LoadedModel:
-        check_stage_formats(one, mesh.pp, dtype)
-        return shard_weights([_staged(one, mesh.pp)], mesh.tp, dtype, mesh.ep)[0]
-
-    return supported_on(models, shard)
+def shard_for_memory(model: LoadedModel, mesh: Mesh, dtype: str | None) -> LoadedModel:
+    """The model as one rank of all stages together stores it. Raises TfacctError."""
+    check_stage_formats(model, mesh.pp, dtype)
+    _check_stages(model, mesh)
+    return shard_weights(model, mesh.tp, dtype, mesh.ep)
 
 
-def shard_for_flops(
-    models: Sequence[LoadedModel], mesh: Mesh | None, *, stored: bool = False
-) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[Skipped]]:
+def shard_for_flops(model: LoadedModel, mesh: Mesh, *, stored: bool = False) -> LoadedModel:
     """The same for counts that do not depend on the format of weights. `stored`: only caches are counted."""
-    if mesh is None:
-        return models, models, []
-    return supported_on(models, lambda one: on_ranks([_staged(one, mesh.pp)], mesh.tp, mesh.ep, stored=stored)[0])
+    _check_stages(model, mesh)
+    return on_ranks(model, mesh.tp, mesh.ep, stored=stored)
 
 
 def check_stage_formats(model: LoadedModel, pp: int, dtype: str | None) -> None:
@@ -117,11 +101,10 @@ def check_stage_formats(model: LoadedModel, pp: int, dtype: str | None) -> None:
         )
 
 
-def _staged(model: LoadedModel, pp: int) -> LoadedModel:
-    """The model. Raises TfacctError if it does not support these stages."""
-    if pp != 1:
-        check_axes(model, checked_axes(Mesh(pp=pp)))
-    return model
+def _check_stages(model: LoadedModel, mesh: Mesh) -> None:
+    """Raises TfacctError if the model does not support these stages."""
+    if mesh.pp > 1:
+        check_axes(model, checked_axes(Mesh(pp=mesh.pp)))
 
 
 def on_devices(
@@ -155,7 +138,7 @@ def stages_of(model: LoadedModel, pp: int) -> list[tuple[int, LoadedModel]]:
         shape = model.architecture
         stacks = []
         for stack, layers in zip(shape.stacks, shape.numbers(), strict=True):
-            numbers = tuple(number for stage in every[first] for number in layers if number in stage.blocks)
+            numbers = tuple(number for stage in every[first] for number in within(layers, stage))
             if numbers:
                 stacks.append(replace(stack, count=len(numbers), numbers=numbers))
         cut = replace(shape, stacks=tuple(stacks))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
@@ -83,26 +82,15 @@ def trained(path: str) -> bool:
     return ".indexer." not in path and not is_routing_bias(path)
 
 
-class _Unit(NamedTuple):
-    what: str
-    times: int
-    ranks: int
-    shards: list[Shard]
-
-
-class Unit(_Unit):
+class Unit:
     """Weights that `ranks` ranks gather together: one layer, `times` times; its experts if `ep` shards them; or, if
-    `what` is empty, everything outside the layers."""
+    `what` is empty, everything outside the layers. `elements`: those that the fullest rank stores, padding included;
+    `trained`: those of weights with gradients."""
 
-    @cached_property
-    def elements(self) -> int:
-        """Number of elements that the fullest rank stores, padding included."""
-        return sum([one.elements for one in self.shards])
-
-    @cached_property
-    def trained(self) -> int:
-        """The same for weights with gradients."""
-        return sum([one.elements for one in self.shards if one.trained])
+    def __init__(self, what: str, times: int, ranks: int, shards: list[Shard]) -> None:
+        self.what, self.times, self.ranks, self.shards = what, times, ranks, shards
+        self.elements = sum(one.elements for one in shards)
+        self.trained = sum(one.elements for one in shards if one.trained)
 
     @property
     def of_experts(self) -> bool:

@@ -29,6 +29,7 @@ from tfacct.output.report import Column, Kind, Report
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rank_memory import is_latent, variants
 from tfacct.parallel.shard_model import shard_for_flops
+from tfacct.parallel.support import supported_on
 from tfacct.reports import build, model_notes
 from tfacct.reports.memory import heads_words
 from tfacct.reports.metrics import flops_by
@@ -94,14 +95,14 @@ def of_one_rank(
     models: Sequence[LoadedModel],
     mesh: Mesh | None,
     what: str,
-    shard: Callable[..., tuple[Any, Sequence[LoadedModel], Any]] = shard_for_flops,
+    shard: Callable[[LoadedModel, Mesh], LoadedModel] = shard_for_flops,
 ) -> Chart:
     """The chart of `what` that `draw` makes of models, or of one rank of each. Raises UsageError for a rank with other
     tokens or layers than its model."""
     for axis in ("pp", "cp", "fsdp"):
         if getattr(mesh or Mesh(), axis) > 1:
             raise UsageError(f"a chart of {what} does not support {option(axis)}", "leave it out")
-    return draw(models if mesh is None else shard(models, mesh)[1])
+    return draw(models if mesh is None else supported_on(models, lambda model: shard(model, mesh))[1])
 
 
 def _about(report: Report, *more: str) -> dict[str, Any]:

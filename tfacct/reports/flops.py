@@ -163,12 +163,7 @@ def flops(
         work = selection.workload(model, request)
         return ModelFlops(model, work, products_of(model.ledger, work, masked, recompute), train, masked, recompute)
 
-    def shard(model: LoadedModel) -> LoadedModel:
-        from tfacct.parallel.shard_model import shard_for_flops
-
-        return shard_for_flops([model], mesh)[1][0]
-
-    counted, unfit = flops_of_each(models, mesh, count, shard)
+    counted, unfit = flops_of_each(models, mesh, count)
     if recompute == "attention" and not any(one.recomputed for one in counted):
         raise UsageError(f"{counted[0].model.name} has no attention to recompute")
     if train and any(one.work.tokens != one.work.context for one in counted):
@@ -213,12 +208,7 @@ def traffic(
         work = selection.workload(model, request)
         return ModelFlops(model, work, model.ledger.products(work.axes()), how=model.storage(dtype), cached=cached)
 
-    def shard(model: LoadedModel) -> LoadedModel:
-        from tfacct.parallel.shard_model import shard_models
-
-        return shard_models([model], mesh, dtype)[1][0]
-
-    counted, unfit = flops_of_each(models, mesh, count, shard)
+    counted, unfit = flops_of_each(models, mesh, count, dtype)
     facts = [
         values_of(TrafficReport, one, **selection.format_facts(one.model, dtype), **_rank_facts(one, WholeTraffic))
         for one in counted

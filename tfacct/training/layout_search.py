@@ -102,7 +102,7 @@ def search_serving(
             if mesh.dp > work.batch:
                 raise UsageError(f"the batch ({work.batch:,}) is smaller than the number of replicas")
             if key not in ranked:
-                ranked[key] = shard_weights([as_served(model)], mesh.tp, dtype, mesh.ep)[0]
+                ranked[key] = shard_weights(as_served(model), mesh.tp, dtype, mesh.ep)
             check_stage_formats(model, mesh.pp, dtype)
             if mesh.pp > 1:
                 check_axes(model, mesh)

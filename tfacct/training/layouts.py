@@ -30,7 +30,7 @@ from tfacct.parallel.data_parallel import as_fsdp, buckets
 from tfacct.parallel.lora import of_adapters, of_copies, of_frozen, of_units
 from tfacct.parallel.mesh import VOCABULARY, Mesh, axis_size, tp_axis
 from tfacct.parallel.model_collectives import model_collectives, stage_collectives
-from tfacct.parallel.pipeline import Stage, blocks_in, distinct_stages, microbatches, part, repeated, stages
+from tfacct.parallel.pipeline import Stage, blocks_in, distinct_stages, microbatches, part, repeated, stages, within
 from tfacct.parallel.shard_shapes import sharded_parameters, shards
 from tfacct.parallel.support import check_sizes
 from tfacct.training.lora import adapted, lora_targets
@@ -44,7 +44,6 @@ from tfacct.training.step import (
     LAYER_INPUT,
     LOSS,
     ROTARY,
-    Adapter,
     BackwardOp,
     LayerGraph,
     LayerGroup,
@@ -290,10 +289,10 @@ def stage_of(step: TrainingStep, stage: Stage) -> TrainingStep:
     for_layers = graph.before._replace(graph=LayerGraph((ROTARY,) if rotary else (), rotary))
     before = graph.before if stage.first else for_layers
     after = graph.after if stage.last else graph.after._replace(graph=LayerGraph())
-    layers = ((group, _within(group, stage)) for group in graph.layers)
+    layers = ((group, within(group.numbers, stage)) for group in graph.layers)
     layers_here = tuple(group._replace(numbers=here, count=len(here)) for group, here in layers if here)
     buffers = (each for each in graph.buffers if stage.first or not each.path.startswith("embed."))
-    adapters = (each._replace(numbers=_within(each, stage)) for each in step.adapters)
+    adapters = (each._replace(numbers=within(each.numbers, stage)) for each in step.adapters)
     return step._replace(
         graph=graph._replace(before=before, layers=layers_here, after=after, buffers=tuple(buffers)),
         ledger=stage_ledger(step.ledger, stage),
@@ -306,14 +305,10 @@ def stage_ledger(ledger: Ledger, stage: Stage) -> Ledger:
     """The lines of one stage; groups before and after its layers are empty if another stage has them."""
     first, *layers, last = ledger.groups
     groups = [first if stage.first else replace(first, lines=())]
-    groups += [replace(group, numbers=here, count=len(here)) for group in layers if (here := _within(group, stage))]
+    layers_here = ((group, within(group.numbers, stage)) for group in layers)
+    groups += [replace(group, numbers=here, count=len(here)) for group, here in layers_here if here]
     groups += [last if stage.last else replace(last, lines=())]
     return Ledger(tuple(groups))
-
-
-def _within(layers: Group | LayerGroup | Adapter, stage: Stage) -> tuple[int, ...]:
-    """Numbers of the layers in a stage."""
-    return tuple(number for number in layers.numbers if number in stage.blocks)
 
 
 def stage_steps(

@@ -483,7 +483,7 @@ def alone(recipe: Recipe) -> Recipe:
 
 def model_of_rank(model: LoadedModel, mesh: Mesh) -> LoadedModel:
     """The model on a rank of `tp` and `ep`."""
-    return on_ranks([model.running("expanded")], mesh.tp, mesh.ep)[0]
+    return on_ranks(model.running("expanded"), mesh.tp, mesh.ep)
 
 
 # The nearest step that is supported.
