@@ -32,7 +32,7 @@ def test_stored_sines_are_frozen_weights() -> None:
     trained = parameters - 2 * 64 * 48
     assert found.phases[-1].gradients == 2 * trained
     # Two numbers of 2 bytes for each, and a step of 4 bytes a tensor.
-    assert 4 * trained <= found.step.optimizer_state < 4 * trained + 4 * 200
+    assert 4 * trained <= found.step.optimizer.state < 4 * trained + 4 * 200
 
 
 @pytest.mark.parametrize("name", ["bart-large", "gpt2"])

@@ -61,7 +61,7 @@ def test_ranks_of_fsdp_share_the_rows_of_adapters() -> None:
     of 4 layers. AdamW has two for each, and 4 bytes for each of 8 tensors."""
     rank = memory(LLAMA, 64, 3, fsdp=3, lora="4:q_proj").step
     assert rank.adapter_bytes == 4 * 364 * 4
-    assert rank.optimizer_state == 2 * 4 * 364 * 4 + 8 * 4
+    assert rank.optimizer.state == 2 * 4 * 364 * 4 + 8 * 4
 
 
 @pytest.mark.parametrize("plan", ["torch", "megatron"])
@@ -122,7 +122,7 @@ def test_llama_70b_under_fsdp_tp_and_sp() -> None:
     stored = (80 * layer + root) // 8
     assert one.step.parameters == one.phases[-1].gradients == 4 * stored
     # Two numbers of each element, and a counter of each of 9 tensors of a layer, the embedding, the norm and the head.
-    assert one.step.optimizer_state == 8 * stored + 4 * (80 * 9 + 3)
+    assert one.step.optimizer.state == 8 * stored + 4 * (80 * 9 + 3)
     # What is in no layer stays gathered, and the last layer is gathered while the loss runs backwards.
     assert phase(one, "loss, backward").gathered == 2 * (root + layer)
     assert phase(one, "layer 1, backward").gathered == 2 * (root + 2 * layer)
@@ -188,7 +188,7 @@ def test_stages_of_llama_8b(schedule: Any, chunks: int, flying: int, layers: int
     layer, embedding, stage = 218_112_000, 128_256 * 4096, one.step.stage
     assert stage is not None and (stage.rank, stage.in_flight) == (0, flying)
     assert one.step.parameters == 2 * (8 * layer + embedding)
-    assert one.step.optimizer_state == 2 * one.step.parameters + 4 * (8 * 9 + 1)
+    assert one.step.optimizer.state == 2 * one.step.parameters + 4 * (8 * 9 + 1)
     # Of each micro-batch the layers save as much as on one device, and cos and sin; the first stage has the tokens.
     whole = saved(memory("llama-3.1-8b", 4096))
     each = layers * sum(size for path, size in whole.items() if path.startswith("blocks.")) // 32
@@ -225,7 +225,7 @@ def test_stages_that_share_weights() -> None:
     weights = 2 * (8 * 218_112_000 + 128_256 * 4096)  # all rows are multiples of 8
     assert (rank.step.parameters, alone.step.parameters) == (weights // 8, weights)
     # The same phases next to a share of the weights, which are gathered once for all micro-batches.
-    state = alone.step.optimizer_state - rank.step.optimizer_state
+    state = alone.step.optimizer.state - rank.step.optimizer.state
     assert rank.peak.total == alone.peak.total - state + weights // 8
     assert {each.gathered for each in rank.phases} == {weights, 0}
 

@@ -52,7 +52,7 @@ class MetricsReport(RecipeReport):
 def recipe_facts(recipe: Recipe) -> dict[str, Any]:
     """Keys of `RecipeReport`."""
     fields = {name: getattr(recipe, name) for name in RecipeReport.__annotations__}
-    return {**fields, "weights_dtype": recipe.weights_dtype or recipe.dtype}
+    return {**fields, "weights_dtype": recipe.weights_format}
 
 
 WEIGHED = ("weights_bytes", "total_bytes")

@@ -29,7 +29,7 @@ from tfacct.reports.model_notes import RESERVED, ROOM, TIGHTLY
 from tfacct.training import states
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.exact import ExactStep, exact
-from tfacct.training.lora import Lora, adapted_layers, lora_targets, routed, unpacked_elements
+from tfacct.training.lora import Lora, adapted_layers, routed, targets_of, unpacked_elements
 from tfacct.training.memory import (
     FLOPS_ALONE,
     LONGEST,
@@ -95,7 +95,7 @@ class StepReport(build.ModelReport):
     recompute: str = of_any(lambda one: one.recipe.recompute)
     attention: Literal["sdpa", "eager"] = of_any(lambda one: one.recipe.attention)
     loss: Literal["whole", "chunked"] = of_any(lambda one: one.recipe.loss)
-    weights_dtype: str = of_any(lambda one: one.recipe.weights_dtype or one.recipe.dtype)
+    weights_dtype: str = of_any(lambda one: one.recipe.weights_format)
     lora: str | None = of_any(lambda one: one.recipe.lora)
     weights_bytes: int = of_any(lambda one: one.memory.weights_bytes)
     optimizer_bytes: int = of_any(lambda one: one.memory.optimizer_bytes)
@@ -118,7 +118,7 @@ class TrainReport(StepReport):
     master_weights: Literal["fp32"] | None = of_step(lambda one: one.recipe.master_weights)
     gradient_dtype: str = of_step(lambda one: one.recipe.gradient_dtype or one.recipe.trained_dtype)
     lora_adapters: Lora | None = of_step(lambda one: one.lora)
-    master_weights_bytes: int = of_step(lambda one: one.memory.step.master_weights)
+    master_weights_bytes: int = of_step(lambda one: one.memory.step.optimizer.master_weights)
     packing: bool = of_step(lambda one: one.recipe.packing)
     offload: str | None = of_step(lambda one: one.recipe.offload)
     host_bytes: int = of_step(lambda one: one.memory.host.total)
@@ -729,7 +729,7 @@ def _adapters(step: Step) -> str:
 def _adapted(step: Step) -> str:
     """Which layers have adapters, by their own names."""
     model = step.memory.model
-    modules, layers = model.config.hf_module_paths(), adapted_layers(model, lora_targets(step.recipe.lora or ""))
+    modules, layers = model.config.hf_module_paths(), adapted_layers(model, targets_of(step.recipe))
     named = ", ".join(dict.fromkeys(layer.name(modules) for layer in layers))
     experts = "; not on routers and routed experts (peft: target_parameters)" if routed(model) else ""
     return f"Adapters are on {named}{experts}."
@@ -915,7 +915,7 @@ NOTES = (
     NoteRow(
         "quantized",
         2,
-        lambda step: step.memory.model.quantized and (step.recipe.weights_dtype or step.recipe.dtype),
+        lambda step: step.memory.model.quantized and step.recipe.weights_format,
         "The published weights are quantized; training uses {}.",
     ),
     NoteRow(

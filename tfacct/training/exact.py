@@ -22,7 +22,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Tick, unwatched
 from tfacct.training.bounds import loss_advice
-from tfacct.training.lora import lora_targets, target_modules
+from tfacct.training.lora import target_modules, targets_of
 from tfacct.training.measured import AttentionKind
 from tfacct.training.optimizers import FP32_BYTES
 from tfacct.training.recipe import FP32, NF4, Recipe
@@ -118,7 +118,7 @@ def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = u
     width = trained[0].width if trained else 0
     memory = optimizer_memory(recipe, tensors, width)
     own_state = optimizers.state_bytes(built.model, recipe.optimizer) if trained and not recipe.master_weights else None
-    state = memory.optimizer_state if own_state is None else own_state
+    state = memory.state if own_state is None else own_state
     gradients = width * sum(tensor.elements for tensor in tensors)
     wider = gradients * (FP32_BYTES // width - 1) if recipe.fp32_gradients else 0
     parameters, others = _bytes(built.model.parameters()), _bytes((*built.model.buffers(), *built.constants))
@@ -191,7 +191,7 @@ def _class(model: LoadedModel, recipe: Recipe, attention: str) -> Any:
             auto=model.config.task_head.auto,
         )
         if recipe.lora is not None:
-            targets = lora_targets(recipe.lora)
+            targets = targets_of(recipe)
             found = meta.with_lora(
                 found,
                 targets.rank,
@@ -215,7 +215,7 @@ def _reference(model: LoadedModel, work: Workload, recipe: Recipe, attention: At
     for name in (name for name, there in given.items() if there):
         why = f"{model.name} has no transformers class, and the reference model does not support {option(name)}"
         raise UsageError(why, f"leave {option(name)} out")
-    shape, weights = model.running("expanded").architecture, recipe.weights_dtype or recipe.dtype
+    shape, weights = model.running("expanded").architecture, recipe.weights_format
     found = training_step.build_reference(shape, attention, recipe.dtype, recipe.recompute == "full", weights)
     batch = training_step.batch_of(shape, work.batch, work.tokens, work.new_source, weights)
     return Built(found, batch, training_step.forward, [*training_step.constants(found)], attention)

@@ -292,7 +292,7 @@ class TrainingSearch:
         most = 0
         for step in self._steps(mesh, batch, how):
             others = 0 if step.stage is None else step.stage.saved + step.stage.gradients
-            least = step.weights + step.optimizer_state + step.saved_bytes() + others  # when the forward pass ends
+            least = step.weights + step.optimizer.state + step.saved_bytes() + others  # when the forward pass ends
             if self.recipe.offload is None and least > self.budget:
                 return 0
             if (peak := self._peak(step)) > self.budget:

@@ -33,7 +33,7 @@ from tfacct.parallel.model_collectives import model_collectives, stage_collectiv
 from tfacct.parallel.pipeline import Stage, blocks_in, distinct_stages, microbatches, part, repeated, stages, within
 from tfacct.parallel.shard_shapes import sharded_parameters, shards
 from tfacct.parallel.support import check_sizes
-from tfacct.training.lora import adapted, lora_targets
+from tfacct.training.lora import adapted, targets_of
 from tfacct.training.model_step import graph_of, stored, training_step
 from tfacct.training.phases import trained
 from tfacct.training.recipe import Recipe
@@ -444,7 +444,7 @@ def with_shards(
 ) -> TrainingStep:
     """The step with sharded weights, gradients or optimizer state, or with gradient buckets. For a pipeline rank,
     `stages` are those of the rank, and `one` is the model of a rank of `tp`."""
-    mesh, stored_as = recipe.layout, width(recipe.weights_dtype or recipe.dtype)
+    mesh, stored_as = recipe.layout, width(recipe.weights_format)
     ledger = part(model.ledger, stages) if stages else model.ledger
     shares = as_fsdp(mesh) if mesh.zero else mesh
     parameters: list[TorchParameter] | None = None
@@ -456,8 +456,7 @@ def with_shards(
     elif one is not None:
         parameters = stored(one, part(one.ledger, stages))
     if parameters is not None:
-        bits = width(recipe.adapter_dtype).bits if step.adapters else stored_as.bits
-        step = step._replace(**optimizer_memory(recipe, parameters, bits // 8)._asdict())
+        step = step._replace(optimizer=optimizer_memory(recipe, parameters))
     if mesh.tp > 1 and mesh.weight_shards == 1 and mesh.zero < 2 and not step.adapters:
         step = step._replace(other_rows=other_rows(step, model.ledger, mesh))
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
@@ -506,7 +505,7 @@ def lora_collectives(
     """Collectives of a step that trains adapters on frozen weights, over `times` micro-batches; `found`: those without
     adapters."""
     mesh, graph = recipe.layout, step.graph
-    targets, bits = lora_targets(recipe.lora or ""), units.dtype_bits(recipe.adapter_dtype)
+    targets, bits = targets_of(recipe), units.dtype_bits(recipe.adapter_dtype)
     live = [(group.count, {each.at for each in group.graph.backward}) for group in (*graph.layers, graph.after)]
     ledger = model.ledger if step.stage is None else step.ledger
     of_lora: Iterable[Collective] = ()

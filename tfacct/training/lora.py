@@ -75,6 +75,12 @@ def lora_targets(text: str) -> LoraTargets:
     return LoraTargets(int(rank), found)
 
 
+def targets_of(recipe: Recipe) -> LoraTargets:
+    """The rank and the target modules of a recipe with adapters."""
+    assert recipe.lora is not None
+    return lora_targets(recipe.lora)
+
+
 class LinearLayer(NamedTuple):
     """Matmuls of the ledger that are one linear layer of the class, such as q, k and v if it fuses them.
 
@@ -244,7 +250,7 @@ def adapter_parameters(model: LoadedModel, targets: LoraTargets) -> int | None:
 
 def adapters_of(model: LoadedModel, recipe: Recipe) -> tuple[tuple[Adapter, ...], list[TorchParameter]]:
     """The weights of a recipe's adapters, and the same as the optimizer gets them."""
-    targets, bytes_each = lora_targets(recipe.lora or ""), units.dtype_bits(recipe.adapter_dtype) // 8
+    targets, bytes_each = targets_of(recipe), units.dtype_bits(recipe.adapter_dtype) // 8
     found, parameters = list[Adapter](), list[TorchParameter]()
     for layer in adapted_layers(model, targets):
         group = model.ledger.groups[layer.group]
@@ -258,7 +264,7 @@ def adapters_of(model: LoadedModel, recipe: Recipe) -> tuple[tuple[Adapter, ...]
 
 
 def _adapted_paths(model: LoadedModel, recipe: Recipe) -> list[str]:
-    layers = adapted_layers(model, lora_targets(recipe.lora or ""))
+    layers = adapted_layers(model, targets_of(recipe))
     return list(dict.fromkeys(line.path for layer in layers for line in layer.matmuls))
 
 
@@ -277,10 +283,10 @@ of_adapters: Keys[[LoadedModel, Recipe]] = Keys()
 class Lora(Object):
     """LoRA adapters: adapted matmuls, modules of the class, and size."""
 
-    rank: int = of_adapters(lambda _, recipe: lora_targets(recipe.lora or "").rank)
+    rank: int = of_adapters(lambda _, recipe: targets_of(recipe).rank)
     dtype: str = of_adapters(lambda _, recipe: recipe.adapter_dtype)
     dropout: float = of_adapters(lambda _, recipe: recipe.lora_dropout)
-    weights: str = of_adapters(lambda _, recipe: recipe.weights_dtype or recipe.dtype)
+    weights: str = of_adapters(lambda _, recipe: recipe.weights_format)
     products: list[str] = of_adapters(
         lambda model, recipe: [paths.short(path) for path in _adapted_paths(model, recipe)]
     )
@@ -336,7 +342,7 @@ class Adapters(NamedTuple):
 def with_adapters(graph: StepGraph, model: LoadedModel, recipe: Recipe) -> StepGraph:
     """The step that trains a recipe's adapters. With full recomputation, the embeddings require a gradient
     (`enable_input_require_grads` in peft)."""
-    targets = lora_targets(recipe.lora or "")
+    targets = targets_of(recipe)
     in_fp32 = recipe.adapter_dtype == FP32 and not (recipe.in_fp32 or recipe.autocast)
     unpacked = {
         f"{line.path}{WEIGHT}": tuple(Transient(" ".join(each.weight_axes() or ())) for each in layer.matmuls)

@@ -59,7 +59,7 @@ class TrainingMemory:
     @property
     def optimizer_bytes(self) -> Any:
         """Bytes of the optimizer state."""
-        return self.step.optimizer_state
+        return self.step.optimizer.state
 
     @property
     def gradients_bytes(self) -> Any:
@@ -86,7 +86,7 @@ class TrainingMemory:
         """The least peak. It is below `peak` if the optimizer step decides and depends on the order of the
         parameters."""
         *others, update = self.phases
-        return max(int(update.total - self.step.uncertain), *(int(each.total) for each in others))
+        return max(int(update.total - self.step.optimizer.uncertain), *(int(each.total) for each in others))
 
     @property
     def bound(self) -> Bound | None:
@@ -143,7 +143,7 @@ def whole_step(of_rank: TrainingMemory) -> WholeStep:
     if recipe.shards_weights and recipe.weights_dtype == FP32:
         tensors, each = stored(model), width(FP32)
         weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
-        state = optimizer_memory(recipe, tensors, each.bits // 8).optimizer_state
+        state = optimizer_memory(recipe, tensors).state
     return {
         "weights_bytes": int(weights),
         "optimizer_bytes": int(state),
@@ -164,8 +164,7 @@ def unsure(model: LoadedModel, recipe: Recipe) -> bool:
     """True if the optimizer's temporary memory depends on the order of the parameters."""
     if recipe.mesh is not None:
         return False  # not supported for this optimizer
-    each = width(FP32 if recipe.autocast else recipe.dtype).bits // 8
-    return optimizer_memory(recipe, stored(model), each).uncertain > 0
+    return optimizer_memory(recipe, stored(model)).uncertain > 0
 
 
 HEAD = re.compile(r"lm_head(?!\.project)").match
@@ -337,7 +336,7 @@ def changes(
         except UsageError:  # sizes that ranks do not divide
             continue
         peak = int(found.peak.total)
-        more_state = found.step.optimizer_state > one.step.optimizer_state and changed.mesh == one.recipe.mesh
+        more_state = found.optimizer_bytes > one.optimizer_bytes and changed.mesh == one.recipe.mesh
         if peak >= one.peak.total or more_state:
             continue
         more = Fraction(flops_run_again(changed, ledger, at) - already, plain + already)

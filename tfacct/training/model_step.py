@@ -16,11 +16,11 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.shard_shapes import is_routing_bias
 from tfacct.training.lora import adapters_of, packed_bytes, with_adapters
-from tfacct.training.recipe import FP32, NF4, Recipe
+from tfacct.training.recipe import NF4, Recipe
 from tfacct.training.recompute import chunked_loss, recomputing, with_read_memory
 from tfacct.training.saved_tensors import step_graph, with_shared_casts
 from tfacct.training.states import optimizer_memory
-from tfacct.training.step import Adapter, StepGraph, TrainingStep, Transient
+from tfacct.training.step import StepGraph, TrainingStep, Transient
 from tfacct.training.traits import OUTPUT_PROJECTION_FIRST, Mode, Traits, dropouts_of, traits_of
 
 GRAPHS = 16
@@ -54,7 +54,10 @@ def _stored(model: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
     queries, out = (f"{model.config.hf_module_paths()[path]}.weight" for path in (QUERIES, OUT))
     order: list[TorchParameter] = []
     for (name, stack), parameter in found.items():
-        order += [found[out, stack], parameter] if name == queries else [] if name == out else [parameter]
+        if name == queries:
+            order += [found[out, stack], parameter]
+        elif name != out:
+            order.append(parameter)
     return order
 
 
@@ -110,20 +113,14 @@ def _cached_graphs(model: LoadedModel) -> Callable[..., StepGraph]:
 
 def training_step(model: LoadedModel, work: Workload, recipe: Recipe, graph: StepGraph | None = None) -> TrainingStep:
     """The step of a recipe. `graph`: that of a rank, if it is not the model's."""
-    stored_as = width(FP32 if recipe.autocast else recipe.dtype)
-    adapters, bytes_each = tuple[Adapter, ...](), stored_as.bits // 8
-    if recipe.lora is None:
-        parameters = stored(model)
-    else:
-        adapters, parameters = adapters_of(model, recipe)
-        bytes_each = width(recipe.adapter_dtype).bits // 8
+    adapters, parameters = adapters_of(model, recipe) if recipe.lora is not None else ((), stored(model))
     return TrainingStep(
         graph_of(model, work, recipe) if graph is None else graph,
         model.running("expanded").ledger,
         work.axes(),
         width(recipe.dtype),
-        stored_as,
-        **optimizer_memory(recipe, parameters, bytes_each)._asdict(),
+        width(recipe.stored_dtype),
+        optimizer_memory(recipe, parameters),
         recompute=recipe.recompute == "full",
         offloads_inputs=recipe.offloads("activations"),
         accumulates=recipe.accumulates,

@@ -27,6 +27,17 @@ class StepMemory(NamedTuple):
     least: int
 
 
+class OptimizerMemory(NamedTuple):
+    """Bytes that an optimizer needs for the parameters of one device. `state`: including the `master_weights`.
+    `update`: temporary bytes of its step; `uncertain`: by how many they may be fewer, depending on the order of the
+    parameters."""
+
+    state: int = 0
+    master_weights: int = 0
+    update: int = 0
+    uncertain: int = 0
+
+
 @record
 class Optimizer:
     """An optimizer; `optimizers.toml` explains the fields."""

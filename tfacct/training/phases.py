@@ -237,7 +237,7 @@ class MemoryTimeline:
             gradients, saved = gradients + stage.gradients, saved + stage.saved
             temporary += stage.buffers + stage.passed_on
         gathered = self.gathered(None) if gathered is None else gathered
-        return Phase(name, operation, self.weights, step.optimizer_state, gradients, saved, temporary, gathered)
+        return Phase(name, operation, self.weights, step.optimizer.state, gradients, saved, temporary, gathered)
 
     # Weights sharded by FSDP or ZeRO.
 
@@ -410,8 +410,8 @@ class MemoryTimeline:
         if stage is not None:
             gradients += stage.weights
         saved, temporary = (self.batch, 0) if stage is None else (0, stage.buffers)
-        temporary += step.update + step.buckets + (self.logits if stage is None else 0)
-        return Phase("optimizer step", "", self.weights, step.optimizer_state, gradients, saved, temporary)
+        temporary += step.optimizer.update + step.buckets + (self.logits if stage is None else 0)
+        return Phase("optimizer step", "", self.weights, step.optimizer.state, gradients, saved, temporary)
 
     def _backward(self, nth: int, found: list[Operation], temporary: Size = 0, name: str = "") -> Iterator[Phase]:
         """The backward pass of a place at its largest operation."""

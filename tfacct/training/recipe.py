@@ -183,9 +183,19 @@ class Recipe:
         return self.dtype == FP32
 
     @property
+    def weights_format(self) -> str:
+        """The format of the model's weights."""
+        return self.weights_dtype or self.dtype
+
+    @property
+    def stored_dtype(self) -> str:
+        """The dtype of weights, gradients and residual stream in the pass: fp32 under autocast."""
+        return FP32 if self.autocast else self.dtype
+
+    @property
     def trained_dtype(self) -> str:
         """The dtype of the trained weights: those of the model, or of adapters."""
-        return (self.weights_dtype or self.dtype) if self.lora is None else self.adapter_dtype
+        return self.weights_format if self.lora is None else self.adapter_dtype
 
     @property
     def autocast(self) -> bool:
@@ -238,7 +248,7 @@ class Recipe:
             both += [("adapters", self.adapter_dtype, new.adapter_dtype)]
             both += [("LoRA dropout", f"{self.lora_dropout:g}", f"{new.lora_dropout:g}")]
         if self.weights_dtype != new.weights_dtype:
-            both += [("weights in training", self.weights_dtype or self.dtype, new.weights_dtype or new.dtype)]
+            both += [("weights in training", self.weights_format, new.weights_format)]
         return [f"{name} {old} → {to}".lstrip() for name, old, to in both if old != to]
 
     @property

@@ -15,7 +15,7 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import CHUNKS, PATCHES, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.training.model_step import graph_of
-from tfacct.training.recipe import FP32, Recipe
+from tfacct.training.recipe import Recipe
 from tfacct.training.saved_tensors import PADDED
 from tfacct.training.step import TrainingStep
 
@@ -68,7 +68,6 @@ def saved_formula(model: LoadedModel, recipe: Recipe, work: Workload) -> SavedFo
     tokens = symbols["T"]
     at = Workload(context=tokens, tokens=tokens, batch=symbols["B"]).axes()
     at |= {axis: symbols[axis] for axis in (CHUNKS, PATCHES) if axis in symbols}
-    compute, full = width(recipe.dtype), recipe.recompute == "full"
-    stored = width(FP32) if recipe.autocast else compute
-    step = TrainingStep(graph, symbolic.ledger, at, compute, stored, recompute=full)
+    compute, stored = width(recipe.dtype), width(recipe.stored_dtype)
+    step = TrainingStep(graph, symbolic.ledger, at, compute, stored, recompute=recipe.recompute == "full")
     return SavedFormula(symbolic, step, sympy.expand(step.saved_bytes()))

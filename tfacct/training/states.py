@@ -23,28 +23,23 @@ from tfacct.base.units import binary
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.storage import width
 from tfacct.ledger.torch_parameters import TorchParameter
-from tfacct.training.optimizers import BLOCK, FP32_BYTES, SCALE, optimizer
+from tfacct.training.optimizers import BLOCK, FP32_BYTES, SCALE, OptimizerMemory, optimizer
 from tfacct.training.phases import Phase
 from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.step import TrainingStep
 
 
-class OptimizerMemory(NamedTuple):
-    """Bytes that an optimizer needs for the parameters of one device, as fields of a `TrainingStep`."""
-
-    optimizer_state: int
-    master_weights: int
-    update: int
-    uncertain: int
-
-
-def optimizer_memory(recipe: Recipe, parameters: Sequence[TorchParameter], bytes_each: int) -> OptimizerMemory:
-    """Bytes for these parameters, with weights of `bytes_each` bytes per element.
+def optimizer_memory(
+    recipe: Recipe, parameters: Sequence[TorchParameter], bytes_each: int | None = None
+) -> OptimizerMemory:
+    """Bytes for these parameters, with weights of `bytes_each` bytes per element, or in the trained dtype of the
+    recipe.
 
     The optimizer updates master weights if there are any: its state has their dtype, and 16-bit gradients are cast to
     fp32 for the update (DeepSpeed's `single_grad_partition`, `_prepare_fp32_grad_for_sub_group`).
     """
     rule, master, casts = optimizer(recipe.optimizer), 0, 0
+    bytes_each = bytes_each or width(recipe.trained_dtype).bits // 8
     if recipe.master_weights is not None:
         bytes_each, master = FP32_BYTES, FP32_BYTES * sum(each.copies * each.elements for each in parameters)
         casts = 0 if recipe.fp32_gradients else master
@@ -112,7 +107,7 @@ def on_device(recipe: Recipe, step: TrainingStep, phases: list[Phase]) -> list[P
     if not recipe.offloads("optimizer"):
         return phases
     *others, update = (each._replace(optimizer_state=0) for each in phases)
-    return [*others, update._replace(temporary=update.temporary - step.update)]
+    return [*others, update._replace(temporary=update.temporary - step.optimizer.update)]
 
 
 def on_host(recipe: Recipe, step: TrainingStep, gradients: Size) -> HostMemory:
@@ -123,6 +118,6 @@ def on_host(recipe: Recipe, step: TrainingStep, gradients: Size) -> HostMemory:
     if recipe.offloads("optimizer"):
         mesh = recipe.mesh
         updated = gradients if mesh is None or mesh.zero != 1 else -(-gradients // mesh.dp)
-        state, moved = step.optimizer_state, updated + (updated // 2 if recipe.fp32_gradients else updated)
+        state, moved = step.optimizer.state, updated + (updated // 2 if recipe.fp32_gradients else updated)
     inputs = step.offloaded_inputs
     return HostMemory(state, inputs, moved + 2 * inputs * recipe.gradient_accumulation)

@@ -10,12 +10,12 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size, elements, rounded_up
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import Width
+from tfacct.training.optimizers import FP32_BYTES, OptimizerMemory
 
 Role: TypeAlias = Literal["compute", "fp32", "mask", "index", "int32", "seed"]
 """What determines a tensor's dtype. `compute`: the dtype of the step. `fp32`: fp32 in any step. `mask`: one byte.
 `index`: int64. `int32`: int32. `seed`: state of an attention kernel's random numbers."""
 
-FP32_BYTES = 4
 SEED_BYTES, SEED_BYTES_FP32 = 24, 16
 """Bytes of random state that torch's flash kernel saves, and the efficient kernel, which runs in fp32."""
 ROLE_BYTES: dict[Role, int] = {"fp32": FP32_BYTES, "mask": 1, "index": 8, "int32": 4}
@@ -324,13 +324,12 @@ class TrainingStep(NamedTuple):
     """A training step, or one rank's share of it.
 
     `compute`: dtype of the step. `stored`: dtype of weights, gradients and residual stream: fp32 under autocast.
-    `optimizer_state`: its bytes, including the `master_weights`. `update`: temporary bytes of the optimizer step;
-    `uncertain`: by how many bytes they may be smaller, depending on the order of the parameters. `recompute`: layers
-    save only their input; `offloads_inputs`: all inputs but two are on the host. `accumulates`: gradients of earlier
-    micro-batches exist. `keeps_logits`: the caller keeps the logits. `adapters`: trained weights, in place of the
-    model's if there are any. `frozen`: bytes of the model's weights if they do not have the dtype `stored`. `shards`:
-    weights that FSDP or ZeRO shards. `stage`: bytes of a pipeline stage besides its micro-batch. `buckets`: bytes of
-    DDP's gradient buckets. `other_rows`: bytes of embedding rows on other ranks, whose gradient each rank computes.
+    `recompute`: layers save only their input; `offloads_inputs`: all inputs but two are on the host. `accumulates`:
+    gradients of earlier micro-batches exist. `keeps_logits`: the caller keeps the logits. `adapters`: trained weights,
+    in place of the model's if there are any. `frozen`: bytes of the model's weights if they do not have the dtype
+    `stored`. `shards`: weights that FSDP or ZeRO shards. `stage`: bytes of a pipeline stage besides its micro-batch.
+    `buckets`: bytes of DDP's gradient buckets. `other_rows`: bytes of embedding rows on other ranks, whose gradient
+    each rank computes.
     """
 
     graph: StepGraph
@@ -338,10 +337,7 @@ class TrainingStep(NamedTuple):
     axes: Axes
     compute: Width
     stored: Width
-    optimizer_state: Size = 0
-    master_weights: Size = 0
-    update: Size = 0
-    uncertain: Size = 0
+    optimizer: OptimizerMemory = OptimizerMemory()
     recompute: bool = False
     offloads_inputs: bool = False
     accumulates: bool = False
