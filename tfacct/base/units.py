@@ -163,7 +163,7 @@ def _integer(option: str, text: str, what: str, hint: str) -> int:
             hint = for_each()
         raise UsageError(f"{option} must be {what}, not {cut(text)!r}", hint)
     if number >= LARGEST_TOKENS:
-        raise UsageError(f"{option} {text[:20]}{'…' * (len(text) > 20)} is far too large")
+        raise UsageError(f"{option} {cut(text, 21)} is far too large")
     return int(number)
 
 
@@ -178,7 +178,7 @@ def read_count(option: str, text: str, of: str = "parameters", example: str = "8
     if number is None:
         raise UsageError(f"{option} must be a number of {of}, not {cut(text)!r}", f"for example {example}")
     if number >= LARGEST_COUNT:
-        raise UsageError(f"{option} {text[:20]}{'…' * (len(text) > 20)} is far too large")
+        raise UsageError(f"{option} {cut(text, 21)} is far too large")
     return int(number)
 
 
@@ -252,7 +252,8 @@ def _scaled(value: int, base: int, names: tuple[str, ...]) -> str:
 def _rounded(dividend: int, divisor: int) -> int:
     """Quotient rounded half to even. (`round` of a Fraction is five times slower.)"""
     quotient, rest = divmod(dividend, divisor)
-    return quotient + (2 * rest > divisor or (2 * rest == divisor and quotient % 2))
+    up = 2 * rest > divisor or (2 * rest == divisor and quotient % 2 == 1)
+    return quotient + 1 if up else quotient
 
 
 def decimals(value: Fraction | int, places: int) -> str:
@@ -457,5 +458,6 @@ def three(value: Fraction | float) -> str:
     while number and number < 0.9995 and places < 12:
         number, places = number * 10, places + 1
     for limit in (9.995, 99.95):
-        places -= number >= limit
+        if number >= limit:
+            places -= 1
     return f"{float(value):,.{max(places, 0)}f}"

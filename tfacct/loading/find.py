@@ -155,9 +155,8 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
             why = f" {error.message} ".replace(f" {hub_id} ", " it ").strip()
             return _answer(preset, hub_id, sets, f" ({why})")
         close = alone or _closest(hub_id)
-        close = (
-            f"{close} Fields of a preset can differ, such as the context" if close and close.endswith("?") else close
-        )
+        if close and close.endswith("?"):
+            close = f"{close} Fields of a preset can differ, such as the context"
         error.hint = "; ".join(hint for hint in (error.hint, close) if hint) or None
         raise
     name = hub.name_of(hub_id, revision)

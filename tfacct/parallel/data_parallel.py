@@ -26,6 +26,11 @@ others."""
 
 def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -> Iterator[Collective]:
     """Collectives over `dp` in a training step. `tensors`: as in `buckets`."""
+    axis = replica_axis(mesh)
+
+    def summed(what: str, times: int, size: int, ranks: int) -> Collective:
+        return collective(what, "all-reduce", axis, "backward", "weights", times, size, ranks, "B")
+
     if mesh.zero:
         for unit in fsdp_units(ledger, as_fsdp(mesh)):
             if unit.ranks == 1:  # experts of a single rank
@@ -36,35 +41,19 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
                 ("all-gather", "update", unit.ranks * part),
             )
             for kind, when, result in steps:
-                yield collective(unit.what, kind, axis(mesh), when, "weights", unit.times, result, unit.ranks, "B")
+                yield collective(unit.what, kind, axis, when, "weights", unit.times, result, unit.ranks, "B")
     elif mesh.fsdp > 1:
         for unit in fsdp_units(ledger, mesh):
-            part = packed_bytes(unit.elements, bits)
-            yield collective(
-                unit.what, "all-reduce", axis(mesh), "backward", "weights", unit.times, part, mesh.replicas, "B"
-            )
+            yield summed(unit.what, unit.times, packed_bytes(unit.elements, bits), mesh.replicas)
     else:
         for size, count in Counter(buckets(ledger, mesh, bits, tensors)).items():
-            yield collective(
-                "gradients", "all-reduce", axis(mesh), "backward", "weights", count, size, mesh.replicas, "B"
-            )
+            yield summed("gradients", count, size, mesh.replicas)
         for unit in fsdp_units(ledger, mesh) if mesh.ep > 1 and mesh.expert_replicas > 1 else ():
             if unit.of_experts:
-                part = packed_bytes(unit.elements, bits)
-                yield collective(
-                    unit.what,
-                    "all-reduce",
-                    axis(mesh),
-                    "backward",
-                    "weights",
-                    unit.times,
-                    part,
-                    mesh.expert_replicas,
-                    "B",
-                )
+                yield summed(unit.what, unit.times, packed_bytes(unit.elements, bits), mesh.expert_replicas)
 
 
-def axis(mesh: Mesh) -> Over:
+def replica_axis(mesh: Mesh) -> Over:
     """The axis of the ranks with the same weights. Sequence shards count as replicas if there are any."""
     return "dp" if mesh.dp > 1 else "cp" if mesh.cp > 1 else "ulysses"
 

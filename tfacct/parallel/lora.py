@@ -13,7 +13,7 @@ from tfacct.ledger.einsum import Axes, packed_bytes
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Matmul
 from tfacct.parallel.collectives import Collective, When, collective
-from tfacct.parallel.data_parallel import axis, bucket_sizes
+from tfacct.parallel.data_parallel import bucket_sizes, replica_axis
 from tfacct.parallel.mesh import Mesh
 
 FORWARD: When = "forward"
@@ -83,4 +83,4 @@ def of_copies(adapters: Iterable[tuple[int, Sequence[int]]], mesh: Mesh) -> Iter
     layers = sorted({number for _, numbers in every for number in numbers}, reverse=True)
     ready = (int(size) for layer in layers for size, numbers in reversed(every) if layer in numbers)
     for size in bucket_sizes(ready) if mesh.replicas > 1 else ():
-        yield collective("adapters", "all-reduce", axis(mesh), BACKWARD, "weights", 1, size, mesh.replicas, "B")
+        yield collective("adapters", "all-reduce", replica_axis(mesh), BACKWARD, "weights", 1, size, mesh.replicas, "B")

@@ -84,8 +84,8 @@ def total_of_rank(
         ),
     )
     counted = (path for path in axis_names if path in counts and not ("ep" in layout and path in experts))
-    stage: Literal["first", "last", "each"] = "each" if not first and not last else "first" if first > last else "last"
-    return RankTotal(total, set().union(*(axis_names[path] for path in counted)), stage)
+    stage: Literal["first", "last", "each"] = "first" if first > last else "last"
+    return RankTotal(total, set().union(*(axis_names[path] for path in counted)), stage if first or last else "each")
 
 
 def expert_paths(ledger: Ledger) -> frozenset[str]:
@@ -98,7 +98,7 @@ def ranks_of(path: str, axis_names: Iterable[str], layout: Layout, of: str, expe
     """Axis sizes that divide the count of a line with these axes. Expert parallelism leaves each expert (`expert`)
     whole; the ranks of a batch share the experts' tokens."""
     axes = {*axis_names}
-    tokens = {"S"} if of == "kv" else {"T", "O"} if of != "params" else set()
+    tokens = {"kv": {"S"}, "params": set[str]()}.get(of, {"T", "O"})
     whole_expert = expert and "ep" in layout and of == "params"
     divided = {
         "tp": not whole_expert and any(map(tp_axis, axes)),

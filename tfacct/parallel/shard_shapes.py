@@ -137,8 +137,9 @@ def _fsdp_units(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
         first, within = within, []
         if first:
             yield Unit(what, 1, mesh.weight_shards, [*first, *together])
-        if group.count > bool(first):
-            yield Unit(what, group.count - bool(first), mesh.weight_shards, together)
+        others = group.count - 1 if first else group.count
+        if others > 0:
+            yield Unit(what, others, mesh.weight_shards, together)
         if apart:
             yield Unit(paths.holder_of(apart[0].path), group.count, mesh.expert_shards, apart)
     if root:

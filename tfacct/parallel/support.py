@@ -38,6 +38,7 @@ from tfacct.ledger.formats import MX
 from tfacct.ledger.storage import Storage, Stored
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
+from tfacct.parallel.data_parallel import replica_axis
 from tfacct.parallel.mesh import Mesh, check
 from tfacct.parallel.pipeline import blocks_in, stages
 from tfacct.parallel.shard_shapes import fsdp_units
@@ -196,7 +197,7 @@ def _buckets(_: LoadedModel, mesh: Mesh, train: bool) -> str | None:
     """The axis whose gradients are reduced in buckets."""
     if not train or mesh.replicas == 1 or mesh.fsdp > 1 or mesh.zero:
         return None
-    return option("dp" if mesh.dp > 1 else "cp" if mesh.cp > 1 else "ulysses")
+    return option(replica_axis(mesh))
 
 
 def _part(gathered: bool) -> Test:

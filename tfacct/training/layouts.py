@@ -167,7 +167,8 @@ def _sequence_parallel(graph: LayerGraph, mesh: Mesh, *, many: bool) -> LayerGra
         if each.at in read:  # the gradient of the sublayer's input is reduce-scattered
             backward.append(BackwardOp(each.at, (WHOLE, WHOLE, PART)))
         if each.at in scattered:  # the gradient of its result is all-gathered
-            backward += [BackwardOp(each.at, (WHOLE, WHOLE, *temporary[1:]))] if many else []
+            if many:
+                backward.append(BackwardOp(each.at, (WHOLE, WHOLE, *temporary[1:])))
             temporary = (*temporary, WHOLE)
         if mesh.plan == "megatron" and each.at.endswith(".weight") and temporary and temporary[-1].axes in INPUTS:
             temporary = (*temporary, WHOLE)  # the matmul's input is gathered again
@@ -365,8 +366,12 @@ def _rank_steps(
 
 def _received(step: TrainingStep, stage: Stage, times: int) -> Size:
     """Bytes that a stage always has: receive buffers for every micro-batch, and the whole batch."""
-    ends = (not stage.first) + (not stage.last)
-    return times * (ends * step.residual_bytes + (step.batch_bytes if stage.first or stage.last else 0))
+    size = step.batch_bytes if stage.first or stage.last else 0
+    if not stage.first:
+        size += step.residual_bytes
+    if not stage.last:
+        size += step.residual_bytes
+    return times * size
 
 
 def _passed_on(step: TrainingStep, stage: Stage) -> Size:

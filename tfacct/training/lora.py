@@ -360,10 +360,11 @@ def with_adapters(graph: StepGraph, model: LoadedModel, recipe: Recipe) -> StepG
     stays = [*of_encoder, *stays]
     saved = {each.path for each in before.graph.saved}
     own = {EMBED, ROTARY, "embed.drop"} - saved  # a scale by √hidden is part of the embedding
-    own |= {"embed.scale"} if model.architecture.embed.factor is None else set()
+    if model.architecture.embed.factor is None:
+        own.add("embed.scale")
     if embedded and RESIDUAL not in saved and {*before.graph.order} - own:  # the first layer or norm reads others
         stream: Role = "fp32" if recipe.autocast else "compute"
-        stays += [SavedTensor("embeddings", axes, (), stream) for axes in (STREAM, *(("B I D",) if source else ()))]
+        stays += [SavedTensor("embeddings", axes, (), stream) for axes in ((STREAM, "B I D") if source else (STREAM,))]
     buffers = (*graph.buffers, *stays)
     return graph._replace(before=before, layers=tuple(layers), after=after, encoder_layers=source, buffers=buffers)
 
@@ -392,7 +393,8 @@ def _before(
     tables = {each.at for each in graph.backward if not each.temporary}
     live = {name for name in graph.order if embedded and not name.endswith((WEIGHT, "rotary"))} - tables
     read = {CHOOSE, *in_layers}
-    read |= {ROTARY} if any(name.endswith("rotary") for name in in_layers) else set()
+    if any(name.endswith("rotary") for name in in_layers):
+        read.add(ROTARY)
     saved = _still_needed(graph.saved, adapters, live | read)
     there = {each.path for each in saved}
     if embedded:  # the encoder's output is an argument of every recomputed layer
@@ -432,25 +434,28 @@ def _still_needed(
         for name in tensor.saved_for:
             if name.endswith(WEIGHT):
                 layer = None if adapters.copies else adapters.on.get(name)
-                needs += [] if layer is None else [f"{layer.path}.lora_A{WEIGHT}"]
+                if layer is not None:
+                    needs.append(f"{layer.path}.lora_A{WEIGHT}")
             elif (name, tensor.path) in factors:
-                needs += [name] if factors[name, tensor.path] in made else []
-            else:
-                needs += [name] if name in live else []
-        found += [tensor._replace(saved_for=tuple(dict.fromkeys(needs)))] if needs else []
+                if factors[name, tensor.path] in made:
+                    needs.append(name)
+            elif name in live:
+                needs.append(name)
+        if needs:
+            found.append(tensor._replace(saved_for=tuple(dict.fromkeys(needs))))
     return found
 
 
 def _training(graph: LayerGraph, adapters: Adapters, *, reads_gradient: bool) -> LayerGraph:
     """A layer that trains only its adapters. `reads_gradient`: its input needs a gradient."""
     on, reads = adapters.on, graph.reads()
-    made, live = (
-        {*adapters.sources, *(INPUTS if reads_gradient else ())},
-        set[str](),
-    )  # operations whose input needs a gradient
+    made = {*adapters.sources, *(INPUTS if reads_gradient else ())}
+    live = set[str]()  # operations whose input needs a gradient
     for name in graph.order:
-        live |= set() if made.isdisjoint(reads[name]) else {name}
-        made |= {name} if name in live or name in on else set()
+        if not made.isdisjoint(reads[name]):
+            live.add(name)
+        if name in live or name in on:
+            made.add(name)
     factors = {(flow.at, path): other for flow in graph.flow for path, other in flow.factors}
     saved = _still_needed(graph.saved, adapters, live, made, factors)
     order, backward = list[str](), list[BackwardOp]()
@@ -462,8 +467,8 @@ def _training(graph: LayerGraph, adapters: Adapters, *, reads_gradient: bool) ->
             layer = None  # the adapter of several matmuls comes after the last
         if name in live:
             more = [*adapters.unpacked.get(name, ())]
-            # the input's gradient by the adapter, and the gradient of the whole result
-            more += [Transient(layer.reads), *layer.made("compute")[:-1]] if layer is not None else []
+            if layer is not None:  # the input's gradient by the adapter, and the gradient of the whole result
+                more += [Transient(layer.reads), *layer.made("compute")[:-1]]
             own = (each for each in graph.backward if each.at == name)
             backward += (each._replace(temporary=(*each.temporary, *more)) for each in own)
             if layer is not None:  # gradients of its input by the layer and by its adapter, and their sum
@@ -501,22 +506,27 @@ def _in_forward(graph: LayerGraph, in_mlp: Sequence[LinearLayer], adapters: Adap
     makers = {flow.result.path: place[flow.at] for flow in graph.flow if flow.result}
     end = place[f"{last.path}.lora_B{WEIGHT}"]
     stops = adapters.recomputes and all(place.get(each.saved_for[0], 0) <= end for each in graph.saved)
-    casts = (wide and not adapters.unpacked) + (not _only_added(graph, f"{last.path}{WEIGHT}"))  # or scaled gradients
-    gradients = (*last.made(role), *last.made("compute") * casts) if stops else ()
+    gradients = list[Transient]()
+    if stops:
+        gradients += last.made(role)
+        if wide and not adapters.unpacked:  # their casts
+            gradients += last.made("compute")
+        if not _only_added(graph, f"{last.path}{WEIGHT}"):  # scaled ones
+            gradients += last.made("compute")
     # A layer that ends in a norm in fp32 casts the gradient of its result before it is recomputed.
     ends = [name for name in graph.order if not name.endswith("_add")][-1]
     of_norm = (each.temporary[0] for each in graph.backward if each.at == ends and "_norm" in ends)
     if adapters.recomputes and not graph.casts and any(each.role == FP32 for each in of_norm):
-        gradients = (*gradients, Transient(STREAM, "fp32"))
+        gradients.append(Transient(STREAM, "fp32"))
     for layer in in_mlp:
         before = [each for each in results if makers[each.path] < place[f"{layer.path}{WEIGHT}"]]
         reads = [each for each in before if each.axes == layer.reads][-1:]
         cast = bool(graph.casts) and not any(each.role == FP32 for each in reads)
-        made, copies = layer.made(role), (adapters.drops and wide) + cast
+        made = layer.made(role)
         gate = [Transient(each.axes, each.role) for each in before if each.axes == made[0].axes != STREAM]
         added = () if stops and layer is last else made + made
-        fp32 = Transient(layer.reads, "fp32", copies)
-        yield BackwardOp(f"{layer.path}.lora_B{WEIGHT}", (*reads, *gate, fp32, *added, *gradients))
+        copies = [Transient(layer.reads, "fp32") for copied in (adapters.drops and wide, cast) if copied]
+        yield BackwardOp(f"{layer.path}.lora_B{WEIGHT}", (*reads, *gate, *copies, *added, *gradients))
 
 
 def _adapter(layer: LinearLayer, adapters: Adapters, *, autocast: bool, live: bool, added: bool) -> LayerGraph:
@@ -526,14 +536,17 @@ def _adapter(layer: LinearLayer, adapters: Adapters, *, autocast: bool, live: bo
     down, up, drop = (f"{path}.lora_{which}" for which in ("A", "B", "drop"))
     narrow, read, made = Transient(layer.narrow, role), Transient(layer.reads, role), layer.made(role)
     saved = [SavedTensor(down, narrow.axes, (up + WEIGHT,), role)]
-    saved += [SavedTensor(f"{path}.lora_in", read.axes, (down + WEIGHT,), role)] if adapters.copies else []
-    saved += [SavedTensor(drop, read.axes, (drop,), "mask")] if drops else []
+    if adapters.copies:
+        saved.append(SavedTensor(f"{path}.lora_in", read.axes, (down + WEIGHT,), role))
+    if drops:
+        saved.append(SavedTensor(drop, read.axes, (drop,), "mask"))
     casts, order = list[WeightCast](), [drop] if drops else []
     for at, weights in (down, layer.weights(read=True)), (up, layer.weights(read=False)):
         for number, axes in enumerate(weights) if autocast else ():
             name = f"{at}.weight_cast.{number}"
             casts.append(WeightCast(at + WEIGHT, Transient(axes), name))
-            saved += [SavedTensor(name, axes, (f"{at}.matmul",))] if live or at == up else []
+            if live or at == up:
+                saved.append(SavedTensor(name, axes, (f"{at}.matmul",)))
         order += [f"{at}.matmul", at + WEIGHT] if autocast else [at + WEIGHT]
     backward = [BackwardOp(drop, (read, read))] if drops else []
     waits = () if added or not live else layer.made("compute")  # which the frozen layer reads after its adapter

@@ -167,7 +167,7 @@ def _in_order(tensors: Sequence[TorchParameter]) -> Iterator[TorchParameter]:
     """Parameters in the model's order, with every kind of layer twice, so that all neighbors occur."""
     for inside, group in groupby(tensors, key=lambda tensor: tensor.stack is not None):
         stacks = [list(each) for _, each in groupby(group, key=lambda tensor: tensor.stack)]
-        for _ in range(1 + inside):
+        for _ in range(2 if inside else 1):
             for stack in stacks:
                 yield from stack
                 if inside:

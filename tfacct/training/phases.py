@@ -306,7 +306,7 @@ class MemoryTimeline:
         if not self.step.offloads_inputs:
             return saved_before
         inputs = [place.inside.input for place in self.places]
-        stay = [INPUTS_ON_DEVICE - (place.number is not None) for place in self.places]
+        stay = [INPUTS_ON_DEVICE if place.number is None else INPUTS_ON_DEVICE - 1 for place in self.places]
         gone = (
             sum([size for size in inputs[:nth] if size][:-many]) for nth, many in enumerate([*stay, INPUTS_ON_DEVICE])
         )

@@ -254,7 +254,9 @@ class Recipe:
     @property
     def runs_with(self) -> str:
         """The setup of the class: attention, peft, autocast and torch's tensor-parallel plan."""
-        peft = "" if self.lora is None else ", peft and bitsandbytes" if self.weights_dtype == NF4 else " and peft"
+        peft = ""
+        if self.lora is not None:
+            peft = ", peft and bitsandbytes" if self.weights_dtype == NF4 else " and peft"
         autocast = " under torch.autocast" if self.autocast else ""
         plan = " on torch's tensor-parallel plan" if self.mesh is not None and self.mesh.tp > 1 else ""
         return f"{self.attention or ANY_ATTENTION}{peft}{autocast}{plan}"

@@ -225,7 +225,7 @@ class LayerRules:
         crosses = owner == CROSS
         masked = mode.sdpa and (self.traits.always_masked or self.biased or windowed or mode.packed)
         keys, values = self.operand(right, "k_"), self.operand(right, "v_")
-        one = axes["K"] * (1 if mode.sdpa else axes["B"]) == 1 if "K" in axes else False  # which only needs a view
+        one = "K" in axes and axes["K"] * (1 if mode.sdpa else axes["B"]) == 1  # which only needs a view
         one = one and (self.traits.broadcasts_key_head or what != "scores" or keys not in self.fp32)  # a cast is a copy
         copies = (masked or not mode.sdpa) and axes.get("G", 1) != 1 and "G" not in right and not one
         right = (*right, "G") if copies else right
@@ -266,9 +266,10 @@ class LayerRules:
             if f"{owner}.sinks.weight" in self.order:  # the class keeps masked scores and those less their maximum
                 role = "fp32" if mode.autocast else "compute"
                 live = [Transient(" ".join(left), role, 2)]
-                live += [Transient(" ".join(out), role, 2)] if mode.autocast else []  # queries and keys before casts
-                # a gradient that is computed before the layer is recomputed
-                live += [Transient("B T A D", role)] if mode.recomputed and "A" in axes else []
+                if mode.autocast:  # queries and keys before casts
+                    live.append(Transient(" ".join(out), role, 2))
+                if mode.recomputed and "A" in axes:  # a gradient that is computed before the layer is recomputed
+                    live.append(Transient("B T A D", role))
                 self.forward.append(BackwardOp(by, tuple(live)))
         elif what == "scores":
             rows = [axis for axis in out if axis not in KEY_AXES]
@@ -422,17 +423,23 @@ class LayerRules:
         self.save(path, spec, path, role)
         self.op(path, Transient(spec, role, 2))
         if self.traits.scores_stay:  # next to masked ones, which softmax casts to fp32
-            wide, copied = role == "fp32" and not self.mode.fp32, self.rotates or self.axes["B"] != 1
-            fused = Transient("B T N H", times=int(copied)), Transient("B T K H", times=2 * copied)
-            self.forward.append(BackwardOp(path, (*fused, Transient(spec), Transient(spec, "fp32", int(wide)))))
+            live = [Transient(spec)]
+            if self.rotates or self.axes["B"] != 1:  # copies of queries, keys and values
+                live += [Transient("B T N H"), Transient("B T K H", times=2)]
+            if role == "fp32" and not self.mode.fp32:
+                live.append(Transient(spec, "fp32"))
+            self.forward.append(BackwardOp(path, tuple(live)))
         if dropout:
             wide = self.mode.autocast and self.traits.narrow_softmax and not self.traits.casts_softmax
             dropped: Role = "fp32" if wide else "compute"
             self.save(f"{path}.mask", spec, f"{path}.drop", "mask")
             self.op(f"{path}.drop", Transient(spec, dropped, 2))
-            self.returned += [Transient(spec, dropped)] if wide else []  # whose cast is saved
-        result = ".dropped" if dropout else "" if narrow or self.mode.fp32 else ".cast"
-        self.add(f"{path}{result}", spec.split())
+            if wide:  # their cast is saved
+                self.returned.append(Transient(spec, dropped))
+            path = f"{path}.dropped"
+        elif not (narrow or self.mode.fp32):
+            path = f"{path}.cast"
+        self.add(path, spec.split())
 
     def activation(self, line: Pointwise, spec: str, made: list[str]) -> None:
         """Activation: a gated MLP saves gate, up and the activated gate; others save the input, or what its Python
@@ -508,7 +515,8 @@ class LayerRules:
         kernel = line.kind == "norm_layer"  # one operation in torch; an RMSNorm is several
         for number in ("rms", "mean") if kernel else ("rms",):
             self.save(f"{path}.{number}", rows, f"{path}.{'square' if kernel else 'scale'}", "fp32")
-        self.op(f"{path}.square", Transient(spec, "fp32", 2 if kernel else 4 if own_copy else 5), reads=(source,))
+        temporaries = 4 if own_copy else 5
+        self.op(f"{path}.square", Transient(spec, "fp32", 2 if kernel else temporaries), reads=(source,))
         self.op(f"{path}.scale")
         if line.weight:
             in_fp32 = in_fp32 or (self.traits.fp32_norm_weights != "" and leaf != "out_norm")
@@ -602,10 +610,11 @@ class LayerRules:
         key = canonical(axes.split() if isinstance(axes, str) else axes)
         if (key, like) in self.newest:
             return self.newest[key, like]
-        found = self.made.get(key)
-        if found:
-            return found[-1]
-        return (LAYER_INPUT if self.in_layer else RESIDUAL) if key == canonical("BTD") else f"read {' '.join(key)}"
+        if self.made.get(key):
+            return self.made[key][-1]
+        if key != canonical("BTD"):
+            return f"read {' '.join(key)}"
+        return LAYER_INPUT if self.in_layer else RESIDUAL
 
     def operand(self, axes: Iterable[str], like: str) -> str:
         """The queries, keys or values that attention reads, from the same tokens or from others; empty if unknown."""
@@ -821,18 +830,17 @@ def _with_loss(step: StepGraph, model: Transformer, axes: Axes, mode: Mode, trai
     in_compute_dtype = not (shifts or traits.fp32_loss or biased)
     role: Role = "compute" if in_compute_dtype else "fp32"
     of_weight: Role = "fp32" if shifts or traits.fp32_loss or mode.autocast else "compute"
-    saved, backward = (
-        [SavedTensor("loss.log_probabilities", logits, (LOSS,), role)],
-        [(LOSS, Transient(logits, role, 2))],
-    )
+    saved = [SavedTensor("loss.log_probabilities", logits, (LOSS,), role)]
+    backward = [(LOSS, Transient(logits, role, 2))]
     given = Transient(logits, "fp32" if biased else "compute")
     in_forward = [given, Transient("B T D", "fp32")]
-    if not in_compute_dtype:
-        in_forward += [] if biased else [Transient(logits, "fp32")]
-    elif mode.autocast:
+    if not (in_compute_dtype or biased):
+        in_forward.append(Transient(logits, "fp32"))
+    if in_compute_dtype and mode.autocast:
         saved.append(SavedTensor("loss.copy", logits, (CHOOSE,), "fp32"))
         backward.append((CHOOSE, Transient(logits, "fp32")))
-    saved += [SavedTensor("loss.targets", "B T", (CHOOSE,), "index")] if shifts else []  # otherwise the labels
+    if shifts:  # otherwise they are the labels
+        saved.append(SavedTensor("loss.targets", "B T", (CHOOSE,), "index"))
     saved.append(SavedTensor("loss.weight", "", (CHOOSE,), of_weight))
     if shifts and axes["B"] == 1:  # shifted labels are a view of padded ones
         saved.append(SavedTensor("loss.padding", "", (CHOOSE,), "index"))

@@ -147,7 +147,8 @@ def _in_small_blocks(weights: FieldReader, kind: tuple[int, str, int], inputs: F
     """NVFP4 or one of OCP's MX formats. Their scales have 8 bits, which a config may state."""
     if kind == (4, "tensor_group", 16):
         weights.choice("scale_dtype", ("torch.float8_e4m3fn",), "")
-        return nvfp4(extra=1 + (inputs is not None and inputs.fields.get("dynamic") is not True))
+        scales_inputs = inputs is not None and inputs.fields.get("dynamic") is not True
+        return nvfp4(extra=2 if scales_inputs else 1)
     bits, *of_groups = kind
     if of_groups == ["group", 32]:
         weights.choice("scale_dtype", ("torch.uint8",), "")
