@@ -27,7 +27,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.base.spelling import setting
 from tfacct.families.decoder import Decoder, DecoderBase, Layer, expert_modules, expert_tensors
-from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
+from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules, submodules
 from tfacct.families.fields import (
     CoreSchema,
     LayerCount,
@@ -65,8 +65,7 @@ def dt_rank(given: int | str, hidden: int) -> int:
 
 def mamba_modules(module: str, inside: str = "conv dt_proj read_out", **modules: str) -> dict[str, str]:
     """Modules of a Mamba layer: those that it computes directly, and its submodules."""
-    submodules = {f"mamba.{name}": f"{module}.{hf_name}" for name, hf_name in modules.items()}
-    return {**dict.fromkeys((f"mamba.{name}" for name in inside.split()), module), **submodules}
+    return submodules("mamba", module, **dict.fromkeys(inside.split(), ""), **modules)
 
 
 def mamba2_modules(module: str) -> dict[str, str]:
@@ -77,12 +76,9 @@ def mamba2_modules(module: str) -> dict[str, str]:
 
 def mamba_tensors(module: str, **named: str) -> dict[str, str]:
     """Tensors of a Mamba layer, by default those of the first Mamba."""
-    named = named or {
-        **{f"dt_proj.{tensor}": f"dt_proj.{tensor}" for tensor in ("weight", "bias")},
-        "recurrence.weight": "A_log",
-    }
-    both = {**{f"conv.{tensor}": f"conv1d.{tensor}" for tensor in ("weight", "bias")}, "skip.weight": "D"}
-    return {f"mamba.{name}": f"{module}.{hf_name}" for name, hf_name in {**both, **named}.items()}
+    named = named or {"dt_proj.weight": "dt_proj.weight", "dt_proj.bias": "dt_proj.bias", "recurrence.weight": "A_log"}
+    both = {"conv.weight": "conv1d.weight", "conv.bias": "conv1d.bias", "skip.weight": "D", **named}
+    return submodules("mamba", module, **both)
 
 
 def mamba2_tensors(module: str) -> dict[str, str]:
@@ -140,7 +136,6 @@ class MambaBase(ConvolutionFamily, DecoderBase):
 class Mamba(MambaBase):
     """Mamba: no attention; each layer is a short convolution and a recurrence over a state of fixed size."""
 
-    vocab_size: PositiveInt
     hidden_size: PositiveInt
     num_hidden_layers: LayerCount
     state_size: PositiveInt = 16
@@ -450,13 +445,13 @@ SHARED_WEIGHTS = (
 
 def shared_layer_modules(module: str) -> dict[str, str]:
     """Modules of hybrid layers: those of the shared transformer layer, and the projection after it."""
-    shared = {
-        "attn_norm": "input_layernorm",
-        **attention_modules("self_attn"),
-        "mlp_norm": "pre_ff_layernorm",
-        **mlp_modules("feed_forward"),
+    return {
+        "attn_norm": f"{module}.input_layernorm",
+        **attention_modules(f"{module}.self_attn"),
+        "mlp_norm": f"{module}.pre_ff_layernorm",
+        **mlp_modules(f"{module}.feed_forward"),
+        "shared_out.proj": "linear",
     }
-    return {**{name: f"{module}.{hf_name}" for name, hf_name in shared.items()}, "shared_out.proj": "linear"}
 
 
 def joined_head_dim(fields: dict[str, Any]) -> int:

@@ -60,14 +60,10 @@ class MiniMax(ExpertsInEveryLayer, Decoder):
     null_means = {"head_dim": "hidden_size / num_attention_heads"}
     layer_module_names = {
         "lightning_norm": "input_layernorm",
-        **{f"lightning.{name}_proj": "self_attn.qkv_proj" for name in "qkv"},
-        **{
-            f"lightning.{name}": "self_attn"
-            for name in ("chunk_scores", "chunk_values", "state_read", "state_write", "read_out")
-        },
-        "lightning.out_norm": "self_attn.norm",
-        "lightning.gate_proj": "self_attn.output_gate",
-        "lightning.out_proj": "self_attn.out_proj",
+        **submodules("lightning", "self_attn", "out_proj", gate_proj="output_gate", out_norm="norm"),
+        **submodules("lightning", "self_attn", q_proj="qkv_proj", k_proj="qkv_proj", v_proj="qkv_proj"),
+        **submodules("lightning", "self_attn", chunk_scores="", chunk_values="", read_out=""),
+        **submodules("lightning", "self_attn", state_read="", state_write=""),
     }
     hf_extra_note = (
         "it does not pad chunks of lightning attention, and runs cached steps token by token, each with an extra matmul"

@@ -24,7 +24,7 @@ from tfacct.families.decoder import (
     Window,
     expert_modules,
 )
-from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
+from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules, submodules
 from tfacct.families.family_config import FamilyConfig, validate
 from tfacct.families.fields import (
     JsonDict,
@@ -134,7 +134,6 @@ class Grok1(DecoderBase):
     """Grok-1: norms around attention and experts, soft-capped attention scores, experts in every layer. The fields are
     those of the PyTorch port; fields that affect counts have no defaults."""
 
-    vocab_size: PositiveInt
     hidden_size: PositiveInt
     intermediate_size: PositiveInt
     num_hidden_layers: LayerCount
@@ -181,7 +180,6 @@ DBRX_IGNORED = frozenset(
     """.split()
 )
 """Fields of both that do not change counts."""
-DBRX_PROJECTIONS = {"gate_proj": "w1", "up_proj": "v1", "down_proj": "w2"}
 
 
 class Dbrx(DecoderBase):
@@ -216,15 +214,15 @@ class Dbrx(DecoderBase):
     norm_kind, norm_learned, rms_norm_eps = "layer", "scale", 1e-5
     layer_module_names = {
         "attn_norm": "norm_attn_norm.norm_1",
-        **dict.fromkeys((f"attn.{name}_proj" for name in "qkv"), "norm_attn_norm.attn.Wqkv"),
-        **dict.fromkeys(("attn.scores", "attn.values"), "norm_attn_norm.attn"),
-        "attn.o_proj": "norm_attn_norm.attn.out_proj",
+        **attention_modules("norm_attn_norm.attn", "Wqkv", "Wqkv", "Wqkv", "out_proj"),
         "mlp_norm": "norm_attn_norm.norm_2",
         "mlp.router": "ffn.router.layer",
-        **{f"mlp.experts.{name}": "ffn.experts.mlp" for name in DBRX_PROJECTIONS},
+        **submodules("mlp.experts", "ffn.experts.mlp", gate_proj="", up_proj="", down_proj=""),
     }
     layer_tensor_names = {
-        f"mlp.experts.{name}.weight": f"ffn.experts.mlp.{hf_name}" for name, hf_name in DBRX_PROJECTIONS.items()
+        "mlp.experts.gate_proj.weight": "ffn.experts.mlp.w1",
+        "mlp.experts.up_proj.weight": "ffn.experts.mlp.v1",
+        "mlp.experts.down_proj.weight": "ffn.experts.mlp.w2",
     }
 
     @classmethod

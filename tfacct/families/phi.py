@@ -24,7 +24,6 @@ from tfacct.families.task_heads import CLASSIFYING, LABELLING
 class Phi(DecoderBase):
     """Phi-1, 1.5 and 2: attention and MLP read the same norm; biases everywhere, even on the head."""
 
-    vocab_size: PositiveInt
     hidden_size: PositiveInt
     num_hidden_layers: LayerCount
     num_attention_heads: PositiveInt
@@ -75,7 +74,7 @@ class Phi3(Mistral):
     dropouts = {"residual": ("resid_pdrop", 0.0), "attention": ("attention_dropout", 0.0)}
     ignored_fields = "embd_layer attention_bias full_attn_mod interpolate_factor"
     layer_module_names = {
-        **{f"attn.{name}_proj": "self_attn.qkv_proj" for name in "qkv"},
+        **attention_modules("self_attn", "qkv_proj", "qkv_proj", "qkv_proj"),
         **mlp_modules("mlp", up="gate_up_proj", gate="gate_up_proj"),
     }
 

@@ -10,7 +10,7 @@ from tfacct.architecture.parts import Attention, Deepstack, Merger, Part, Patche
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.families.encoders import EncoderBase, axial_theta, check_axial
-from tfacct.families.family import attention_modules, mlp_modules
+from tfacct.families.family import attention_modules, mlp_modules, submodules
 from tfacct.families.fields import (
     JsonDict,
     LayerCount,
@@ -154,7 +154,7 @@ class Qwen2VisionTransformerPretrained(QwenVision):
     mlp_ratio: PositiveInt = 4
 
     task_heads = {"Model": TaskHead("models.qwen2_vl.modeling_qwen2_vl.Qwen2VisionTransformerPretrainedModel", "none")}
-    module_names = {"merger.norm": "merger.ln_q", "merger.up_proj": "merger.mlp.0", "merger.down_proj": "merger.mlp.2"}
+    module_names = submodules("merger", "merger", norm="ln_q", up_proj="mlp.0", down_proj="mlp.2")
     layer_module_names = mlp_modules("mlp", "fc1", "fc2", None)
     width = property(attrgetter("embed_dim"))
     out_hidden_size = property(attrgetter("hidden_size"))
@@ -243,21 +243,15 @@ class Qwen3VLVision(QwenVision):
     patch_bias = True
     merger_modules: ClassVar = {"norm": "norm", "up_proj": "linear_fc1", "down_proj": "linear_fc2"}
     deepstack_path = "deepstack_merger_list"
-    module_names = {
-        "pos_embed": "pos_embed",
-        **{f"merger.{name}": f"merger.{hf_name}" for name, hf_name in merger_modules.items()},
-    }
+    module_names = {"pos_embed": "pos_embed", **submodules("merger", "merger", **merger_modules)}
     layer_module_names = mlp_modules("mlp", "linear_fc1", "linear_fc2", None)
 
     def hf_module_names(self) -> Mapping[str, str]:
         """Module names, including the mergers, by index in the list."""
-        mergers = {f"deepstack.{i}": f"{self.deepstack_path}.{i}" for i in range(len(self.deepstack_visual_indexes))}
-        modules = {
-            f"{path}.{name}": f"{module}.{hf_name}"
-            for path, module in {"merger": "merger", **mergers}.items()
-            for name, hf_name in self.merger_modules.items()
-        }
-        return {**super().hf_module_names(), **modules}
+        names = {**super().hf_module_names(), **submodules("merger", "merger", **self.merger_modules)}
+        for i in range(len(self.deepstack_visual_indexes)):
+            names |= submodules(f"deepstack.{i}", f"{self.deepstack_path}.{i}", **self.merger_modules)
+        return names
 
     @property
     def context(self) -> int:
@@ -428,7 +422,7 @@ class GlmOcrVision(GlmVision):
     sizes = dict(hidden=1024, mlp=4096)
     defaults = dict(attention_bias=True, num_heads=16, out_hidden_size=1536)
     reference_only = "image_size"
-    layer_module_names = {f"attn.{name}_norm": f"attn.{name}_norm" for name in "qk"}
+    layer_module_names = submodules("attn", "attn", "q_norm k_norm")
     mlp_options = dict(gated=True, bias=attrgetter("attention_bias"))
     merger_width = property(lambda self: self.out_hidden_size * self.in_channels)
 

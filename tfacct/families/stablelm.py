@@ -7,7 +7,7 @@ from typing import Any
 from tfacct.architecture.parts import QKNorm, Rotary
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import NORMS_AROUND, QK_LAYERNORMS, QK_NORMS, Decoder, Layer, PartialRotaryDecoder
-from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
+from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
 from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.layer_kinds import FULL, SLIDING, check_length
 from tfacct.families.task_heads import CAUSAL_MODEL
@@ -46,8 +46,7 @@ class Persimmon(PartialRotaryDecoder):
     constant_axes = frozenset({"G"})
     module_names = {"final_norm": "model.final_layernorm"}
     layer_module_names = {
-        **{f"attn.{name}_proj": "self_attn.query_key_value" for name in "qkv"},
-        "attn.o_proj": "self_attn.dense",
+        **attention_modules("self_attn", "query_key_value", "query_key_value", "query_key_value", "dense"),
         **QK_LAYERNORMS,
         **mlp_modules("mlp", up="dense_h_to_4h", down="dense_4h_to_h"),
     }

@@ -10,6 +10,7 @@ from tfacct.architecture.parts import Attention, Averaged, Merger, Part, Patches
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.families.clip import ClipLayers
+from tfacct.families.decoder import NORMS_AROUND, QK_NORMS
 from tfacct.families.encoders import Encoder, EncoderBase, ImageEncoder, axial_theta, check_axial
 from tfacct.families.family import attention_modules, mlp_modules
 from tfacct.families.fields import (
@@ -151,12 +152,10 @@ class Gemma4Vision(EncoderBase):
     layer_path = "encoder.layers.*"
     layer_module_names = {
         **attention_modules("self_attn", *(f"{name}_proj.linear" for name in "qkvo")),
-        **{f"attn.{name}_norm": f"self_attn.{name}_norm" for name in "qk"},
         **mlp_modules("mlp", *(f"{name}_proj.linear" for name in ("up", "down", "gate"))),
         "attn_norm": "input_layernorm",
-        "attn_post_norm": "post_attention_layernorm",
-        "mlp_norm": "pre_feedforward_layernorm",
-        "mlp_post_norm": "post_feedforward_layernorm",
+        **QK_NORMS,
+        **NORMS_AROUND,
     }
     tensor_names = {"pos_embed.weight": "patch_embedder.position_embedding_table"}
     norm_kind = "rms"

@@ -22,7 +22,7 @@ from tfacct.architecture.parts import (
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.families.encoders import Encoder, ImageEncoder
-from tfacct.families.family import attention_modules, mlp_modules
+from tfacct.families.family import attention_modules, mlp_modules, submodules
 from tfacct.families.fields import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -325,10 +325,7 @@ class InternVLVision(ViTLayers, ImageEncoder):
     ignored_fields = "layer_scale_init_value"
     layer_path = "encoder.layer.*"
     task_heads = {"Model": TaskHead("AutoModel", "none")}
-    layer_module_names = {
-        "attn.o_proj": "attention.projection_layer",
-        **{f"attn.{name}_norm": f"attention.{name}_norm" for name in "qk"},
-    }
+    layer_module_names = submodules("attn", "attention", "q_norm k_norm", o_proj="projection_layer")
     tensor_names = embedding_tensors("cls_token position_embeddings")
     layer_tensor_names = LAYER_SCALES
     norm_kind = property(lambda self: "rms" if self.norm_type == "rms_norm" else "layer")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from tfacct.architecture.parts import Attention, Experts
 from tfacct.base.record import record
 from tfacct.families.decoder import Decoder, Layer
-from tfacct.families.family import ABSENT
+from tfacct.families.family import ABSENT, submodules
 from tfacct.families.fields import PositiveInt, require_even
 from tfacct.families.task_heads import CLASSIFYING
 from tfacct.ledger.einsum import Size
@@ -86,8 +86,7 @@ class JetMoe(Decoder):
     layer_module_names = {
         **dict.fromkeys(("attn.q_proj", "attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"), ABSENT),
         "attn.router": "self_attention.experts.router.layer",
-        **{f"attn.{which}_proj": "self_attention.kv_proj" for which in "kv"},
-        **{f"attn.{name}": "self_attention" for name in ("scores", "values")},
+        **submodules("attn", "self_attention", k_proj="kv_proj", v_proj="kv_proj", scores="", values=""),
         "mlp.router": "mlp.router.layer",
         **EXPERT_TENSORS,
     }

@@ -10,6 +10,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.families.bert import ENCODING, Roberta
+from tfacct.families.family import submodules
 from tfacct.families.fields import PositiveIntOrList
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import FULL_WINDOW, HALF, LONGEST, Line, Matmul, Pointwise, Unused
@@ -70,13 +71,9 @@ class SlidingChunkAttention(Attention):
 
 def chunk_attention_modules(module: str) -> dict[str, str]:
     """Modules of attention except the output projection; global tokens have separate projections."""
-    names = {"q": "query", "k": "key", "v": "value"}
-    return {
-        **{f"attn.{name}_proj": f"{module}.{hf_name}" for name, hf_name in names.items()},
-        **{f"attn.{name}_global_proj": f"{module}.{hf_name}_global" for name, hf_name in names.items()},
-        "attn.scores": module,
-        "attn.values": module,
-    }
+    names = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "scores": "", "values": ""}
+    of_global = {"q_global_proj": "query_global", "k_global_proj": "key_global", "v_global_proj": "value_global"}
+    return submodules("attn", module, **names, **of_global)
 
 
 def window_sizes(attention_window: int | list[int], layers: int, field: str, padded: str) -> list[int]:

@@ -13,7 +13,7 @@ from tfacct.architecture.parts.part import STATE_BITS
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.families.decoder import Layer, default_head_dim
-from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
+from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules, submodules
 from tfacct.families.fields import Fraction, PositiveFloat, PositiveInt, StrictStr, divide_exactly
 from tfacct.families.gemma import GemmaBase
 from tfacct.families.layer_kinds import LayerTypes
@@ -23,7 +23,6 @@ from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Line, Matmul, Pointwise,
 from tfacct.ledger.workload import Workload
 
 LRU, ATTENTION = "recurrent", "attention"
-GATES = {"input_gate": "input_gate", "decay_gate": "recurrent_gate"}
 
 
 @record(kw_only=True)
@@ -117,20 +116,16 @@ class RecurrentGemma(GemmaBase):
         "attn_norm": "temporal_pre_norm",
         "lru_norm": "temporal_pre_norm",
         **attention_modules("temporal_block"),
-        "lru.y_proj": "temporal_block.linear_y",
-        "lru.x_proj": "temporal_block.linear_x",
-        "lru.conv": "temporal_block.conv_1d",
-        **{f"lru.{gate}": "temporal_block.rg_lru" for gate in GATES},
-        "lru.out_proj": "temporal_block.linear_out",
+        **submodules("lru", "temporal_block", y_proj="linear_y", x_proj="linear_x", conv="conv_1d"),
+        **submodules("lru", "temporal_block", input_gate="rg_lru", decay_gate="rg_lru", out_proj="linear_out"),
         "mlp_norm": "channel_pre_norm",
         **mlp_modules("mlp_block"),
     }
     layer_tensor_names = {
-        **{
-            f"lru.{gate}.{tensor}": f"temporal_block.rg_lru.{hf_name}_{tensor}"
-            for gate, hf_name in GATES.items()
-            for tensor in ("weight", "bias")
-        },
+        "lru.input_gate.weight": "temporal_block.rg_lru.input_gate_weight",
+        "lru.input_gate.bias": "temporal_block.rg_lru.input_gate_bias",
+        "lru.decay_gate.weight": "temporal_block.rg_lru.recurrent_gate_weight",
+        "lru.decay_gate.bias": "temporal_block.rg_lru.recurrent_gate_bias",
         "lru.decay.weight": "temporal_block.rg_lru.recurrent_param",
     }
     hf_extra_note = (

@@ -16,6 +16,7 @@ from tfacct.architecture.parts import DeltaNet, Mixer
 from tfacct.architecture.parts.part import STATE_BITS
 from tfacct.base.record import record
 from tfacct.families.decoder import DecoderBase, Layer
+from tfacct.families.family import submodules
 from tfacct.families.fields import LayerCount, PositiveFloat, PositiveInt, StrictBool
 from tfacct.families.task_heads import DECODER
 from tfacct.ledger.einsum import Size
@@ -122,15 +123,9 @@ class Rwkv(DecoderBase):
     }
     layer_module_names = {
         "time_mix_norm": "ln1",
-        **{
-            f"time_mix.{name}_proj": f"attention.{hf_name}"
-            for name, hf_name in {"k": "key", "v": "value", "r": "receptance", "o": "output"}.items()
-        },
+        **submodules("time_mix", "attention", k_proj="key", v_proj="value", r_proj="receptance", o_proj="output"),
         "channel_mix_norm": "ln2",
-        **{
-            f"channel_mix.{name}_proj": f"feed_forward.{hf_name}"
-            for name, hf_name in {"up": "key", "down": "value", "r": "receptance"}.items()
-        },
+        **submodules("channel_mix", "feed_forward", up_proj="key", down_proj="value", r_proj="receptance"),
     }
     layer_tensor_names = {
         "time_mix.k_mix.weight": "attention.time_mix_key",

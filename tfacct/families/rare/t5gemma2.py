@@ -12,7 +12,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.base.record import record
 from tfacct.families.decoder import QK_NORMS, Layer
-from tfacct.families.family import Family, build
+from tfacct.families.family import Family, build, submodules
 from tfacct.families.family_config import FamilyConfig, validate
 from tfacct.families.fields import JsonDict
 from tfacct.families.gemma import Gemma3Text
@@ -21,11 +21,9 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Unused
 
 ENCODER, DECODER = "model.encoder.text_model", "model.decoder"
 LAYER = {**T5GEMMA_LAYER, **QK_NORMS}
-SOURCE = {
-    **{f"attn.source_{which}_proj": f"self_attn.{which}_proj" for which in "kv"},
-    "attn.source_scores": "self_attn",
-    "attn.source_values": "self_attn",
-}
+SOURCE = submodules(
+    "attn", "self_attn", source_k_proj="k_proj", source_v_proj="v_proj", source_scores="", source_values=""
+)
 
 
 @record(kw_only=True)

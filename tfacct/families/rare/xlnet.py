@@ -9,7 +9,7 @@ from tfacct.architecture.parts.attention import DIRECTIONS
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.families.bert import CLASSES, BertLike
-from tfacct.families.family import ABSENT, mlp_modules
+from tfacct.families.family import ABSENT, attention_modules, mlp_modules, submodules
 from tfacct.families.fields import LayerCount, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.task_heads import BODY, CAUSAL_MODEL, SCORED, TOKENS_CLASSIFIED
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Line, Matmul, Pointwise, Table, Unused
@@ -117,8 +117,8 @@ class XLNet(BertLike):
         "lm_head": "lm_loss",
     }
     layer_module_names = {
-        **{f"attn.{name}_proj": "rel_attn" for name in "qkvor"},
-        **{f"attn.{name}": "rel_attn" for name in ("scores", "values", "positions")},
+        **attention_modules("rel_attn", "", "", "", ""),
+        **submodules("attn", "rel_attn", r_proj="", positions=""),
         **mlp_modules("ff", "layer_1", "layer_2", None),
         "attn_norm": "rel_attn.layer_norm",
         "mlp_norm": "ff.layer_norm",

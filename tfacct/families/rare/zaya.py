@@ -9,6 +9,7 @@ from tfacct.architecture.parts import Attention, Embedding, Experts, Part, Resid
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.families.decoder import EXPERT_TENSORS, DecoderBase, Layer
+from tfacct.families.family import attention_modules, submodules
 from tfacct.families.fields import (
     JsonDict,
     LayerCount,
@@ -203,20 +204,14 @@ class Zaya(DecoderBase):
     module_names = {"embed": "model.embed_tokens", "final_norm": "model.norm", "lm_head": "lm_head"}
     layer_module_names = {
         "attn_norm": "input_layernorm",
-        "attn.q_proj": f"{QKV}.q_proj",
-        "attn.k_proj": f"{QKV}.k_proj",
-        "attn.v_proj": f"{QKV}.v_proj_current",
-        "attn.late_v_proj": f"{QKV}.v_proj_delayed",
-        "attn.conv": f"{QKV}.conv_qk_depthwise",
-        "attn.conv_again": f"{QKV}.conv_qk_depthwise",
+        **attention_modules("self_attn"),
+        **submodules("attn", QKV, "q_proj k_proj", v_proj="v_proj_current", late_v_proj="v_proj_delayed"),
+        **submodules("attn", QKV, conv="conv_qk_depthwise", conv_again="conv_qk_depthwise"),
         "attn.mixing_conv": f"{QKV}.conv_qk_grouped",
-        "attn.scores": "self_attn",
-        "attn.values": "self_attn",
-        "attn.o_proj": "self_attn.o_proj",
         "mlp_norm": "post_attention_layernorm",
         "mlp.router.down_proj": f"{ROUTER}.down_proj",
-        **{f"mlp.router.{name}": f"{ROUTER}.router_mlp.{name}" for name in ("norm", "fc1", "fc2", "out_proj")},
-        **{f"mlp.experts.{name}_proj": "mlp.experts" for name in ("gate", "up", "down")},
+        **submodules("mlp.router", f"{ROUTER}.router_mlp", "norm fc1 fc2 out_proj"),
+        **submodules("mlp.experts", "mlp.experts", gate_proj="", up_proj="", down_proj=""),
     }
     tensor_names = {
         "embed.shift.weight": "model.input_hidden_states_scale",
