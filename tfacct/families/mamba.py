@@ -118,6 +118,9 @@ class Mamba2Family(ConvolutionFamily):
 class MambaBase(ConvolutionFamily, DecoderBase):
     """Equal Mamba layers and no attention."""
 
+    hidden_size: PositiveInt
+    num_hidden_layers: LayerCount
+
     reference_only = "rms_norm"
     task_heads = DECODER
     base_model_prefix = "backbone"
@@ -136,8 +139,6 @@ class MambaBase(ConvolutionFamily, DecoderBase):
 class Mamba(MambaBase):
     """Mamba: no attention; each layer is a short convolution and a recurrence over a state of fixed size."""
 
-    hidden_size: PositiveInt
-    num_hidden_layers: LayerCount
     state_size: PositiveInt = 16
     expand: PositiveInt = 2
     intermediate_size: PositiveInt = Field(default_factory=lambda fields: fields["expand"] * fields["hidden_size"])
@@ -208,9 +209,7 @@ class FalconMamba(Mamba):
 class Mamba2(Mamba2Family, MambaBase):
     """Mamba-2: no attention; each layer is a short convolution and a recurrence, computed in chunks."""
 
-    vocab_size: PositiveInt = 32768
-    hidden_size: PositiveInt = 4096
-    num_hidden_layers: LayerCount = 64
+    sizes = dict(vocab=32768, hidden=4096, layers=64)
     num_heads: PositiveInt = 128
     head_dim: PositiveInt = 64
     state_size: PositiveInt = 128

@@ -20,7 +20,7 @@ from tfacct.architecture.parts import (
 from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import DecoderBase, Layer
-from tfacct.families.family import Family, attention_modules, build, mlp_modules
+from tfacct.families.family import Family, attention_modules, build, mlp_modules, submodules
 from tfacct.families.family_config import FamilyConfig, validate
 from tfacct.families.fields import JsonDict, LayerCount, PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.gemma import Gemma2
@@ -32,8 +32,8 @@ RELATIVE_BIAS = "SelfAttention.relative_attention_bias"
 
 def sublayer_modules(path: str, name: str, sublayer: str, module: str) -> dict[str, str]:
     """Attention and its norm, in one sublayer of the class."""
-    projections = attention_modules(f"{sublayer}.{module}", *"qkvo")
-    heads = {f"{path}.{projection.replace('attn', name, 1)}": hf_name for projection, hf_name in projections.items()}
+    names = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "o", "scores": "", "values": ""}
+    heads = submodules(f"{path}.{name}", f"{sublayer}.{module}", **names)
     return {f"{path}.{name}_norm": f"{sublayer}.layer_norm", **heads}
 
 
@@ -204,7 +204,7 @@ T5GEMMA_LAYER = {
 }
 T5GEMMA_CROSS = {
     "cross_norm": "pre_cross_attn_layernorm",
-    **{name.replace("attn", "cross", 1): hf_name for name, hf_name in attention_modules("cross_attn").items()},
+    **submodules("cross", "cross_attn", "q_proj k_proj v_proj o_proj", scores="", values=""),
     "cross_post_norm": "post_cross_attn_layernorm",
 }
 
