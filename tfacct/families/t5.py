@@ -304,7 +304,7 @@ class T5Gemma(GemmaEncoderDecoder):
     }
 
     def read_side(self, path: str) -> tuple[Any, dict[str, Any], list[str]]:
-        return validate(t5gemma_side(), getattr(self, path) or {})
+        return validate(build(T5GemmaSide), getattr(self, path) or {})
 
     def architecture(self) -> Transformer:
         """Each side has its own embedding and last norm."""
@@ -320,7 +320,3 @@ class T5Gemma(GemmaEncoderDecoder):
             final_norm=decoder.norm(),
             head=replace(decoder.head(), tied=self.tie_word_embeddings),
         )
-
-
-def t5gemma_side() -> type[FamilyConfig]:
-    return build(T5GemmaSide)

@@ -41,7 +41,6 @@ class XLM(BertLike):
         "n_words": "vocab_size",
     }
     required_values = {"causal": False, "asm": False, "is_encoder": True}
-    required_by_classifiers = {"summary_type": "first", "summary_use_proj": True, "summary_proj_to_labels": True}
     reference_only = "gelu_activation sinusoidal_embeddings summary_use_proj summary_proj_to_labels"
     ignored_fields = """bos_index eos_index pad_index unk_index mask_index mask_token_id lang_id id2lang lang2id
         embed_init_std summary_activation start_n_top end_n_top share_inout_emb same_enc_dec max_vocab"""
@@ -76,7 +75,7 @@ class XLM(BertLike):
 
     def check(self) -> None:
         if self.task_head.head == "classes":
-            self.require(self.required_by_classifiers)
+            self.require({"summary_type": "first", "summary_use_proj": True, "summary_proj_to_labels": True})
         super().check()
 
     def positions(self) -> Positions:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block
@@ -13,7 +12,7 @@ from tfacct.base.pydantic_messages import format_value
 from tfacct.base.record import record
 from tfacct.families.decoder import QK_NORMS, Layer
 from tfacct.families.family import Family, build, submodules
-from tfacct.families.family_config import FamilyConfig, validate
+from tfacct.families.family_config import validate
 from tfacct.families.fields import JsonDict
 from tfacct.families.gemma import Gemma3Text
 from tfacct.families.t5 import T5GEMMA_LAYER, GemmaEncoderDecoder, GemmaSide, side_modules
@@ -102,12 +101,6 @@ class T5Gemma2Encoder(Family):
         mm_tokens_per_image tie_word_embeddings"""
 
 
-@cache
-def side_configs() -> tuple[type[FamilyConfig], type[FamilyConfig]]:
-    """Config of the encoder, and of the text encoder or the decoder."""
-    return build(T5Gemma2Encoder), build(T5Gemma2Side)
-
-
 class T5Gemma2(GemmaEncoderDecoder):
     """T5Gemma 2: an encoder and a decoder of Gemma 3's layers; decoder tokens attend to the source and to earlier
     tokens in one attention."""
@@ -122,12 +115,11 @@ class T5Gemma2(GemmaEncoderDecoder):
     encoder_path = "encoder.text_config"
 
     def read_side(self, path: str) -> tuple[Any, dict[str, Any], list[str]]:
-        encoder_config, side_config = side_configs()
         if path == "decoder":
-            return validate(side_config, self.decoder or {})
-        config, _, others = validate(encoder_config, self.encoder or {})
-        encoder: Any = config
-        side, defaulted, unknown = validate(side_config, encoder.text_config or {})
+            return validate(build(T5Gemma2Side), self.decoder or {})
+        encoder: Any
+        encoder, _, others = validate(build(T5Gemma2Encoder), self.encoder or {})
+        side, defaulted, unknown = validate(build(T5Gemma2Side), encoder.text_config or {})
         return side, defaulted, [*others, *unknown]
 
     def hf_module_names(self) -> Mapping[str, str]:
