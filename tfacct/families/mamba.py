@@ -468,6 +468,7 @@ class ZambaDecoder(HybridFamily, Decoder):
         hidden_act="gelu",
         rms_norm_eps=1e-5,
     )
+    attention_hidden_size: PositiveInt | None = None
     required_values = {"tie_word_embeddings": True}
     attribute_map = {"layer_types": "layers_block_type", "attention_head_dim": "head_dim"}
     task_heads = CLASSIFYING
@@ -559,7 +560,6 @@ class Zamba2(Mamba2Family, ZambaDecoder):
         kv_heads=SAME_AS_QUERY_HEADS,
         context=4096,
     )
-    attention_hidden_size: PositiveInt | None = None
     use_long_context: StrictBool = False
     layers_block_type: LayerTypes | None = None
     hybrid_layer_ids: list[NonNegativeInt] | None = None

@@ -8,7 +8,7 @@ from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Mamba2 as Mamba2Mixer
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
-from tfacct.families.decoder import Decoder, Layer, PartialRotaryDecoder, expert_modules
+from tfacct.families.decoder import Layer, PartialRotaryDecoder, expert_modules
 from tfacct.families.family import ABSENT, attention_modules, mlp_modules
 from tfacct.families.fields import (
     Fraction,
@@ -24,6 +24,7 @@ from tfacct.families.fields import (
 )
 from tfacct.families.hybrid import HybridDecoder
 from tfacct.families.layer_kinds import FULL, LayerTypes, check_length
+from tfacct.families.llama import Llama
 from tfacct.families.mamba import MAMBA, Mamba2Family, mamba2_modules, mamba2_tensors
 from tfacct.families.task_heads import CAUSAL_MODEL, DECODER
 
@@ -43,20 +44,18 @@ class Nemotron(PartialRotaryDecoder):
     norm_weight_minus_one = True
 
 
-class NemotronNas(Decoder):
+class NemotronNas(Llama):
     """Nemotron Super and Ultra: Llama's layer, with attention and MLP sizes per layer, or without one of them, as
     listed in block_configs."""
 
-    sizes = dict(context=2048)
     num_key_value_heads: PositiveInt | None = None  # type: ignore[assignment]
     intermediate_size: PositiveInt | None = None  # type: ignore[assignment]
     head_dim: PositiveInt | None = None  # type: ignore[assignment]
-    attention_bias: StrictBool = False
-    mlp_bias: StrictBool = False
     block_configs: list[JsonDict]
 
     class_prefixes = ("DeciLM",)
     has_hf_class = False
+    nested_defaults = {}
     reference_only = "num_key_value_heads intermediate_size head_dim"
     task_heads = {"ForCausalLM": CAUSAL_MODEL}
 

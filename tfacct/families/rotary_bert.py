@@ -40,8 +40,8 @@ from tfacct.families.bert import (
     PositionsAfterPadding,
     mlm_head_modules,
 )
-from tfacct.families.decoder import QK_NORMS, Decoder, DecoderBase, Layer, Window
-from tfacct.families.family import ABSENT, NULL_HEADS, SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
+from tfacct.families.decoder import QK_NORMS, DecoderBase, Layer, Window
+from tfacct.families.family import ABSENT, NULL_HEADS, attention_modules, mlp_modules
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import (
     JsonDict,
@@ -55,6 +55,7 @@ from tfacct.families.fields import (
     require_even,
 )
 from tfacct.families.layer_kinds import SLIDING, LayerTypes, check_top_k, rope_of_kind
+from tfacct.families.llama import Llama
 from tfacct.families.task_heads import BODY, CAUSAL_MODEL, SCORED, TOKENS, TOKENS_CLASSIFIED, TaskHead
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Unused
@@ -465,14 +466,12 @@ class ModernBertDecoder(ModernBert):
         return replace(model, classes=replace(model.classes, bias=self.classifier_bias))
 
 
-class EuroBert(Decoder):
+class EuroBert(Llama):
     """EuroBERT: Llama's layers as an encoder, with bidirectional attention."""
 
-    sizes = dict(vocab=128256, hidden=768, mlp=3072, heads=12, kv_heads=SAME_AS_QUERY_HEADS, context=8192)
+    sizes = dict(vocab=128256, hidden=768, mlp=3072, heads=12, context=8192)
     defaults = dict(rms_norm_eps=1e-5)
     num_hidden_layers: PositiveInt = 12
-    attention_bias: StrictBool = False
-    mlp_bias: StrictBool = False
     classifier_pooling: Literal["bos", "mean", "late"] = "late"
     reference_only = "classifier_pooling"
     ignored_fields = "mask_token_id clf_pooling mask_token eos_token pad_token bos_token"
@@ -590,13 +589,11 @@ class Esm(PositionsAfterPadding, BertBase):
         )
 
 
-class Esmc(Decoder):
+class Esmc(Llama):
     """ESM C, an encoder of proteins: Llama's layers with LayerNorm, norms of queries and keys, and bidirectional
     attention; the depth scales sublayer outputs."""
 
-    sizes = dict(vocab=64, hidden=2560, mlp=6912, layers=80, heads=40, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
-    attention_bias: StrictBool = False
-    mlp_bias: StrictBool = False
+    sizes = dict(vocab=64, hidden=2560, mlp=6912, layers=80, heads=40)
     null_means = NULL_HEADS
     ignored_fields = "mask_token_id"
     constant_axes = frozenset("G")

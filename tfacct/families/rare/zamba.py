@@ -83,7 +83,6 @@ class Zamba(ZambaDecoder):
     """Zamba: Mamba with heads in every layer; some have attention and an MLP before it, with shared weights."""
 
     sizes = dict(vocab=32000, hidden=3712, mlp=14848, layers=76, heads=16, kv_heads=16, context=4096)
-    attention_hidden_size: PositiveInt | None = None
     hidden_mamba_act: StrictStr = "silu"
     layers_block_type: LayerTypes | None = None
     attn_layer_period: PositiveInt = 6
