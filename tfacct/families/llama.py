@@ -57,7 +57,7 @@ class Llama(Decoder):
     sizes = dict(mlp=11008, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
     attention_bias: StrictBool = False
     mlp_bias: StrictBool = False
-    class_prefixes = ("Llama", "LLaMA")  # some files write LLaMA
+    class_prefixes: ClassVar[tuple[str, ...]] = ("Llama", "LLaMA")  # some files write LLaMA
     nested_defaults = SIZES
 
 
