@@ -16,7 +16,7 @@ from tests.helpers.command_lines import check_words
 from tests.helpers.lazy import lazy
 from tests.helpers.models import alone, asked, by_kind, context, every_step, ran, tiny
 from tfacct.base.errors import TfacctError
-from tfacct.ledger.lines import Matmul
+from tfacct.ledger.lines import Matmul, Pointwise
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
@@ -25,6 +25,7 @@ from tfacct.reports.verify import verify
 
 torch, counting, model = lazy("torch"), lazy("tfacct.reference.counting"), lazy("tfacct.reference.model")
 hf, flop_counter = lazy("tfacct.reference.hf"), lazy("torch.utils.flop_counter")
+modules = lazy("tfacct.reference.modules")
 WORKLOADS = {
     "prefill": Workload(context=23, tokens=23, batch=9),
     "chunk": Workload(context=23, tokens=13, batch=9),
@@ -85,6 +86,46 @@ def test_the_reference_says_the_same_path_by_path(tiny_model: LoadedModel, work:
     assert products == seen.products
     assert {path: n for path, n in ledger.pointwise(at, unfolded=True).items() if n} == seen.pointwise
     assert ledger.states(at, unfolded=True) == seen.states
+
+
+KINDS = {
+    "activation": "Activation Xielu",
+    "gate": "OutputGate OutGate Left LetThrough Times",
+    "norm_layer": "LayerNorm LayerNormAroundOne HeadsNorm ScaleAndShift",
+    "norm_rms": "RMSNorm PlainRMSNorm GatedRMSNorm ScaledFirst GroupNorm PairNorm Unit",
+    "residual": "Residual AltUpResidual AffineResidual",
+    "rotary": "Rotary Rotation",
+    "routing": "Routing",
+    "scale": "Scale Temperature Factors Rescale",
+    "softmax": "Softmax SoftmaxOfBoth SourceWeights Some",
+    "sum": "Add Minus Gather HeadMean Alibi Resampled Shifted",
+}
+KIND_OF = {name: kind for kind, names in KINDS.items() for name in names.split()}
+"""The kind of pointwise work by the class of the reference's module; of others, none."""
+SEVERAL = {
+    "Activation": {"gate": "gate", "tanh": "", "correct_tanh": ""},
+    "Times": {"q_decay": "scale", "k_decay": "scale", "sum": ""},
+    "Shares": {"softmax": "softmax", "average": "sum"},
+}
+"""Classes that do work of several kinds: by the module's own name."""
+
+
+@pytest.mark.parametrize("tiny_model", SHAPES, indirect=True)
+def test_pointwise_work_is_of_the_kind_of_the_module_that_does_it(tiny_model: LoadedModel) -> None:
+    """And has its activation: from both follows what a training step saves."""
+    functions, silu = modules.ACTIVATIONS, modules.ACTIVATIONS["silu"]
+    work = dict(model.build(tiny_model.architecture).named_modules())
+    for group in tiny_model.ledger.groups:
+        for line in group.lines:
+            for path, _ in group.places(line.path, unfolded=True) if isinstance(line, Pointwise) else ():
+                module, own = work[path], path.rpartition(".")[2]
+                does = type(module).__name__
+                kind = (
+                    "weighting" if own.endswith("weighting") else SEVERAL.get(does, {}).get(own, KIND_OF.get(does, ""))
+                )
+                assert (path, line.kind) == (path, kind)
+                if does == "Activation" and kind == "activation" and not path.endswith("indexer.act"):
+                    assert line.function and functions.get(line.function, silu) is module.function, path
 
 
 def keeps_nothing(facts: Mapping[str, Any]) -> bool:

@@ -345,7 +345,7 @@ class GatedMerger(Part):
         yield Matmul(f"{at}.join", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq", bias=True)
         yield Matmul(f"{at}.proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh", bias=self.bias)
         yield Pointwise(f"{at}.norm", f"B {MERGED} Dh", weight="Dh", bias="Dh", kind="norm_layer")
-        yield Pointwise(f"{at}.norm_act", f"B {MERGED} Dh", kind="activation", function=self.activation)
+        yield Pointwise(f"{at}.norm_act", f"B {MERGED} Dh", kind="activation", function="gelu")
         yield Matmul(f"{at}.gate_proj", f"B {MERGED} Dh, Dh Fm -> B {MERGED} Fm", bias=self.bias)
         yield Matmul(f"{at}.up_proj", f"B {MERGED} Dh, Dh Fm -> B {MERGED} Fm", bias=self.bias)
         yield Pointwise(f"{at}.act", f"B {MERGED} Fm", kind="activation", function=self.activation)

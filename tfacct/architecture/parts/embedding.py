@@ -110,9 +110,9 @@ class Stem(Part):
     def lines(self, at: str) -> Iterator[Line]:
         """Both convolutions as matmuls, and their activations."""
         yield Matmul(f"{at}.conv1", "B T Fp Mf Kf, Mf Kf D -> B T Fp D", bias=True)
-        yield Pointwise(f"{at}.act1", "B T Fp D", kind="activation")
+        yield Pointwise(f"{at}.act1", "B T Fp D", kind="activation", function="gelu")
         yield Matmul(f"{at}.conv2", "B T Dk, Dk D -> B T D", bias=True)
-        yield Pointwise(f"{at}.act2", "B T D", kind="activation")
+        yield Pointwise(f"{at}.act2", "B T D", kind="activation", function="gelu")
 
 
 @record(kw_only=True)

@@ -169,13 +169,13 @@ class LatentAttention(SelfAttention):
         elif self.temperature is not None:
             yield Pointwise(f"{at}.q_scale", "B T N Hq", kind="scale")
         if self.stretch == "queries":
-            yield Pointwise(f"{at}.q_stretch", "B T N Hq")
+            yield Pointwise(f"{at}.q_stretch", "B T N Hq", kind="scale")
 
     def _latent(self, at: str) -> Iterator[Line]:
         yield Matmul(f"{at}.kv_a_proj", "B T D, D Rs -> B T Rs", bias=self.bias)
         yield Pointwise(f"{at}.kv_a_norm", "B T R", weight="R", kind="norm_rms")
         if self.stretch is not None:
-            yield Pointwise(f"{at}.kv_stretch", "B T R")
+            yield Pointwise(f"{at}.kv_stretch", "B T R", kind="scale")
 
     def _gate(self, at: str) -> Iterator[Line]:
         if self.gate is not None:
@@ -204,7 +204,7 @@ class LatentAttention(SelfAttention):
             yield Matmul(f"{at}.q_a_proj", "B T D, D Rq -> B T Rq", bias=self.bias)
             yield Pointwise(f"{at}.q_a_norm", "B T Rq", weight="Rq", kind="norm_rms")
             if self.stretch == "latents":
-                yield Pointwise(f"{at}.q_stretch", "B T Rq")
+                yield Pointwise(f"{at}.q_stretch", "B T Rq", kind="scale")
             read = "Rj" if self.paired else "Rq"
             yield Matmul(f"{at}.q_b_proj", f"B T {read}, {read} N Hq -> B T N Hq")
 

@@ -127,10 +127,9 @@ class BottleneckMLPs(FeedForward):
             yield from self._mlp(f"{at}.networks.{number}.")
         yield Matmul(f"{at}.output", "B T Db, Db D -> B T D", bias=True)
 
-    @staticmethod
-    def _mlp(at: str) -> Iterator[Line]:
+    def _mlp(self, at: str) -> Iterator[Line]:
         yield Matmul(f"{at}up_proj", "B T Db, Db F -> B T F", bias=True)
-        yield Pointwise(f"{at}act", "B T F", kind="activation")
+        yield Pointwise(f"{at}act", "B T F", kind="activation", function=self.activation)
         yield Matmul(f"{at}down_proj", "B T F, F Db -> B T Db", bias=True)
         yield from _added(at)
 

@@ -60,7 +60,7 @@ class LatentPooler(Part):
         yield Matmul(f"{at}.o_proj", "B T Np Hz, Np Hz D -> B T D")
         yield Pointwise(f"{at}.add", "B T D", kind="sum")
         yield Pointwise(f"{at}.mlp_norm", "B T D", weight="D", bias="D", kind="norm_layer")
-        yield from projections(f"{at}.mlp", "Fy", gated=True, bias=True)
+        yield from projections(f"{at}.mlp", "Fy", gated=True, bias=True, function="gelu")
         yield Pointwise(f"{at}.mlp_add", "B T D", kind="sum")
 
 

@@ -90,7 +90,7 @@ class ChannelMix(Mixer):
         for name in "kr":
             yield Pointwise(f"{at}.{name}_mix", "B T D", weight="D")
         yield Matmul(f"{at}.up_proj", "B T D, D F -> B T F")
-        yield Pointwise(f"{at}.act", "B T F", kind="activation")
+        yield Pointwise(f"{at}.act", "B T F", kind="activation", function="relu2")
         yield Matmul(f"{at}.down_proj", "B T F, F D -> B T D")
         yield Matmul(f"{at}.r_proj", "B T D, D Do -> B T Do")
         yield Pointwise(f"{at}.gate", "B T D", kind="gate")

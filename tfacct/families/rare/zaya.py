@@ -164,9 +164,9 @@ class MLPRoutedExperts(Experts):
             yield Pointwise(f"{at}.follow", "B T Rr", weight="Rr")
         yield Pointwise(f"{at}.norm", "B T Rr", weight="Rr", kind="norm_rms")
         yield Matmul(f"{at}.fc1", "B T Rr, Rr Rm -> B T Rm", bias=True)
-        yield Pointwise(f"{at}.act1", "B T Rm", kind="activation", function=self.activation)
+        yield Pointwise(f"{at}.act1", "B T Rm", kind="activation", function="gelu")
         yield Matmul(f"{at}.fc2", "B T Rm, Rm Rr -> B T Rr", bias=True)
-        yield Pointwise(f"{at}.act2", "B T Rr", kind="activation", function=self.activation)
+        yield Pointwise(f"{at}.act2", "B T Rr", kind="activation", function="gelu")
         yield Matmul(f"{at}.out_proj", f"B T Rr, Rr {choices} -> B T {choices}")
 
 
