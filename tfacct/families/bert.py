@@ -5,12 +5,10 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from tfacct.architecture.blocks import Block, Order, Stack
+from tfacct.architecture.blocks import Order, Stack
 from tfacct.architecture.parts import (
-    Attention,
     DistanceBias,
     Embedding,
-    FeedForward,
     Head,
     Norm,
     Pooler,
@@ -21,7 +19,8 @@ from tfacct.architecture.parts import (
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
-from tfacct.families.family import ABSENT, Family, attention_modules, mlp_modules
+from tfacct.families.encoders import EncoderLayers
+from tfacct.families.family import ABSENT, attention_modules, mlp_modules
 from tfacct.families.fields import (
     LayerCount,
     NonNegativeInt,
@@ -29,7 +28,6 @@ from tfacct.families.fields import (
     PositiveInt,
     StrictBool,
     StrictStr,
-    divide_exactly,
 )
 from tfacct.families.task_heads import ANSWERS, BODY, CAUSAL_MODEL, SCORED, TOKENS, TOKENS_CLASSIFIED, TaskHead
 
@@ -86,12 +84,11 @@ PRETRAINING: Mapping[str, TaskHead] = {
 """BERT's: two also predict whether one sequence follows another."""
 
 
-class BertLike(Family):
+class BertLike(EncoderLayers):
     """An encoder like BERT, without assumptions about the names of its sizes."""
 
     base_model_prefix = "bert"
     task_heads = ENCODING
-    constant_axes = frozenset("G")
     module_names = EMBEDDINGS
     layer_path = ".encoder.layer.*"
     layer_module_names = {
@@ -107,7 +104,7 @@ class BertLike(Family):
     shared_weights = False
     """Whether all layers share one set of weights."""
     order: ClassVar[Order] = "post"
-    """Norms after (`post`) or before (`pre`) each sublayer; `pre` has one after the last layer too."""
+    """`pre` has a norm after the last layer too."""
     norm_after_embeddings = True
     head_owns_embedding = False
     """Whether the class declares its head before the base model, so that the tied embedding has the head's name."""
@@ -125,24 +122,6 @@ class BertLike(Family):
     def embedding_sizes(self) -> dict[str, Any]:
         """Width of the embeddings, as keyword arguments of a part."""
         return {"hidden": self.embedding_width or self.hidden_size, "narrow": self.embedding_width is not None}
-
-    def norm(self) -> Norm:
-        return Norm(hidden=self.hidden_size, kind="layer", eps=self.layer_norm_eps)
-
-    def attention(self) -> Attention:
-        """Multi-head attention with biases on all four projections, bidirectional."""
-        hidden, heads = self.hidden_size, self.num_attention_heads
-        size = divide_exactly(hidden, heads, "hidden_size by num_attention_heads")
-        how: dict[str, Any] = {"qkv_bias": True, "out_bias": True, "causal": False}
-        how |= self.options("attention")
-        return Attention(hidden=hidden, kv_heads=heads, group=1, head_dim=size, **how)
-
-    def mlp(self) -> FeedForward:
-        width, activation = self.intermediate_size, self.hidden_act
-        return FeedForward(hidden=self.hidden_size, width=width, bias=True, activation=activation)
-
-    def block(self) -> Block:
-        return Block.of(self.attention(), self.mlp(), norm=self.norm(), order=self.order)
 
     def embedding(self) -> Embedding:
         """Token embedding, and a projection if it is narrower than the model."""

@@ -176,17 +176,15 @@ class DebertaBase(BertBase):
         if self.relative_attention and not self.position_terms:
             raise self.refused("pos_att_type", self.pos_att_type)
 
-    def attention(self) -> Attention:
+    def attention(self, **overrides: Any) -> Attention:
         """Attention scaled by the number of terms of a score; disentangled if relative_attention is set."""
-        plain, terms = super().attention(), self.position_terms
-        how: dict[str, Any] = {"causal": False, "qkv_bias": True, "out_bias": True, "key_bias": self.key_bias}
-        how |= {"hidden": plain.hidden, "kv_heads": plain.kv_heads, "group": 1, "head_dim": plain.head_dim}
-        how["scale"] = (plain.head_dim * (1 + len(terms))) ** -0.5
+        terms = self.position_terms
+        scale = (self.head_dim * (1 + len(terms))) ** -0.5
+        plain = super().attention(key_bias=self.key_bias, scale=scale)
         if not self.relative_attention:
-            return Attention(**how)
-        return DisentangledAttention(
-            **how, to_positions="c2p" in terms, from_positions="p2c" in terms, **self.distance_scores()
-        )
+            return plain
+        how: dict[str, Any] = self.distance_scores()
+        return DisentangledAttention.of(plain, to_positions="c2p" in terms, from_positions="p2c" in terms, **how)
 
     def positions(self) -> Positions | None:
         return super().positions() if self.position_biased_input else None

@@ -1,10 +1,10 @@
-"""Encoders of images, audio or short texts: pre-norm layers with biases, and no cache."""
+"""Encoders: layers with biases and no cache."""
 
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
-from tfacct.architecture.blocks import Block, Stack
+from tfacct.architecture.blocks import Block, Order, Stack
 from tfacct.architecture.parts import Attention, FeedForward, Norm, Patches, Positions, Rotary
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
@@ -30,20 +30,23 @@ def axial_theta(parameters: Mapping[str, Any] | None, default: float = 10_000.0)
     return float(theta)
 
 
-class EncoderBase(Family):
-    """The layers of an encoder, without assumptions about the names of its sizes."""
+class EncoderLayers(Family):
+    """Equal layers without a cache, without assumptions about the names of their sizes."""
 
     constant_axes = frozenset("G")
-    base_model_prefix = ""
-    ignored_fields = "tie_word_embeddings"  # true in every config that an older transformers wrote, without a head here
     norm_kind: ClassVar[Literal["layer", "rms"]] = "layer"
-    embedding_norm, final_norm = False, True
-    """Whether a norm comes before the first layer, and after the last."""
+    order: ClassVar[Order] = "pre"
+    """Norms before (`pre`) or after (`post`) each sublayer."""
 
     width = property(attrgetter("hidden_size"))
     """Width of the layers."""
     eps = property(attrgetter("layer_norm_eps"))
     """The epsilon of all norms."""
+
+    @property
+    def head_dim(self) -> int:
+        """Size of one head. Raises ConfigError."""
+        return divide_exactly(self.hidden_size, self.num_attention_heads, "hidden_size by num_attention_heads")
 
     def norm(self) -> Norm:
         return Norm(hidden=self.width, kind=self.norm_kind, eps=self.eps)
@@ -74,7 +77,16 @@ class EncoderBase(Family):
 
     def block(self, **attention: Any) -> Block:
         """One layer."""
-        return Block.of(self.attention(**attention), self.mlp(), norm=self.norm())
+        return Block.of(self.attention(**attention), self.mlp(), norm=self.norm(), order=self.order)
+
+
+class EncoderBase(EncoderLayers):
+    """An encoder of images, audio or short texts, without assumptions about the names of its sizes."""
+
+    base_model_prefix = ""
+    ignored_fields = "tie_word_embeddings"  # true in every config that an older transformers wrote, without a head here
+    embedding_norm, final_norm = False, True
+    """Whether a norm comes before the first layer, and after the last."""
 
     def stacks(self) -> tuple[Stack, ...]:
         """The layers, all equal."""
@@ -102,11 +114,6 @@ class Encoder(EncoderBase):
     layer_norm_eps: PositiveFloat = 1e-5
 
     ignored_fields = "initializer_factor"
-
-    @property
-    def head_dim(self) -> int:
-        """Size of one head. Raises ConfigError."""
-        return divide_exactly(self.hidden_size, self.num_attention_heads, "hidden_size by num_attention_heads")
 
 
 class ImageEncoder(Encoder):

@@ -35,7 +35,6 @@ from tfacct.families.bert import (
     MASKED,
     POOLED,
     BertBase,
-    BertLike,
     DecoderCapable,
     PositionsAfterPadding,
     mlm_head_modules,
@@ -72,13 +71,15 @@ class RotaryBert(BertBase):
     """BERT's post-norm layers with rotary embedding and a gated MLP."""
 
     type_vocab_size: NonNegativeInt = 1
-    head_dim: PositiveInt | None = None
+    head_dim: PositiveInt | None = None  # type: ignore[assignment]
     rope_theta: PositiveFloat | None = None
     rope_scaling: JsonDict | None = None
     rope_parameters: JsonDict | None = None
 
     default_rope_theta = 10_000.0
     has_attention_bias, has_mlp_down_bias = False, False
+    attention_options = dict.fromkeys(("qkv_bias", "out_bias"), attrgetter("has_attention_bias"))
+    mlp_options = dict(gated=True, bias=False, down_bias=attrgetter("has_mlp_down_bias"))
     checkpoint_conversion_mapping: ClassVar[tuple[tuple[str, str], ...]] = (
         (r"\.encoder\.layers?\.", ".layers."),
         (r"\.attention\.(o_proj|qkv_proj)\.", r".self_attn.\1."),
@@ -98,22 +99,12 @@ class RotaryBert(BertBase):
         "mlp_norm": "post_mlp_layernorm",
     }
 
-    def attention(self) -> Attention:
-        """Bidirectional multi-head attention with rotary embedding."""
-        heads, biased = self.num_attention_heads, self.has_attention_bias
-        return Attention(
-            hidden=self.hidden_size,
-            kv_heads=heads,
-            group=1,
-            head_dim=require_even(self.head_dim or self.divide("hidden_size", "num_attention_heads")),
-            qkv_bias=biased,
-            out_bias=biased,
-            causal=False,
-            rotary=read_rope(self.rope_theta or self.default_rope_theta, self.rope_scaling, self.rope_parameters),
-        )
+    def rope(self) -> Rotary:
+        return read_rope(self.rope_theta or self.default_rope_theta, self.rope_scaling, self.rope_parameters)
 
-    def mlp(self) -> FeedForward:
-        return replace(super().mlp(), gated=True, bias=False, down_bias=self.has_mlp_down_bias)
+    def attention(self, **overrides: Any) -> Attention:
+        size = require_even(self.head_dim or self.divide("hidden_size", "num_attention_heads"))
+        return super().attention(head_dim=size)
 
     def positions(self) -> None:
         return
@@ -155,7 +146,7 @@ class JinaEmbeddingsV3(RotaryBert):
     has_attention_bias = True
     module_names, tensor_names = LM_HEAD, LM_BIAS
     layer_module_names = {**mlp_modules("mlp", "fc1", "fc2", None), "mlp.gate_proj": ABSENT}
-    mlp = BertLike.mlp
+    mlp_options = dict(gated=False, bias=True)
 
 
 NOMIC_VALUES = {
@@ -242,12 +233,12 @@ class NomicBert(RotaryBert):
             raw["hidden_act"] = GATES[activation]
         return super().read(raw)
 
-    def mlp(self) -> FeedForward:
+    def mlp(self, **overrides: Any) -> FeedForward:
         """Gated or plain, with biases or without. Raises ConfigError."""
         if self.mlp_fc1_bias and not self.mlp_fc2_bias:
             raise self.refused("mlp_fc2_bias", self.mlp_fc2_bias)
         gated = self.activation_function is None
-        return replace(super().mlp(), gated=gated, activation=self.activation, bias=self.mlp_fc1_bias)
+        return super().mlp(gated=gated, activation=self.activation, bias=self.mlp_fc1_bias)
 
     def architecture(self) -> Transformer:
         """Equal layers, or layers with experts in every few. Raises ConfigError."""
@@ -295,13 +286,12 @@ class JinaBert(DecoderCapable):
             raw = {"query_key_norm": True, **raw}
         return super().read(raw)
 
-    def attention(self) -> Attention:
+    def attention(self, **overrides: Any) -> Attention:
         norm = QKNorm(self.layer_norm_eps, together=True, kind="layer") if self.query_key_norm else None
-        return replace(super().attention(), alibi=self.position_embedding_type == ALIBI, qk_norm=norm)
+        return super().attention(alibi=self.position_embedding_type == ALIBI, qk_norm=norm)
 
-    def mlp(self) -> FeedForward:
-        gate = JINA_GATES[self.feed_forward_type]
-        return replace(super().mlp(), gated=True, bias=False, down_bias=True, activation=gate)
+    def mlp(self, **overrides: Any) -> FeedForward:
+        return super().mlp(gated=True, bias=False, down_bias=True, activation=JINA_GATES[self.feed_forward_type])
 
     def positions(self) -> Positions | None:
         return None if self.position_embedding_type == ALIBI else super().positions()
@@ -539,6 +529,7 @@ class Esm(PositionsAfterPadding, BertBase):
     ignored_fields = "mask_token_id vocab_list"
     task_heads = {name: ENCODING[name] for name in ("ForMaskedLM", "Model", CLASSES, "ForTokenClassification")}
     order, head_act, head_may_be_untied = "pre", "gelu", True
+    mlp_options = dict(activation="gelu")  # for any hidden_act
     base_model_prefix = "esm"
     module_names = {
         **LM_HEAD,
@@ -560,16 +551,11 @@ class Esm(PositionsAfterPadding, BertBase):
             )
         return kind == "rotary"
 
-    def attention(self) -> Attention:
-        plain = super().attention()
+    def rope(self) -> Rotary | None:
         if not self.has_rope:
-            return plain
-        size = require_even(plain.head_dim, "the size of a head")
-        return replace(plain, head_dim=size, rotary=Rotary(self.rope_theta))
-
-    def mlp(self) -> FeedForward:
-        """The MLP; its activation is GELU, for any hidden_act."""
-        return replace(super().mlp(), activation="gelu")
+            return None
+        require_even(self.head_dim, "the size of a head")
+        return Rotary(self.rope_theta)
 
     def embedding(self) -> Embedding:
         """The embedding; with token_dropout, it is scaled as without masked tokens."""

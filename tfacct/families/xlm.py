@@ -1,6 +1,7 @@
 """XLM and FlauBERT: encoders like BERT, with embeddings of languages."""
 
 from dataclasses import replace
+from typing import Any
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Head, Positions
@@ -92,7 +93,7 @@ class Flaubert(XLM):
     pre_norm: StrictBool = False
     ignored_fields = "layerdrop"
 
-    def block(self) -> Block:
+    def block(self, **overrides: Any) -> Block:
         return replace(super().block(), order="pre") if self.pre_norm else super().block()
 
     def hf_unsupported(self) -> str | None:

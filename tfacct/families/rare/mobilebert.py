@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import Attention, Embedding, FeedForward, Head, Norm
@@ -222,7 +222,7 @@ class MobileBert(BertBase):
         """Scale and shift."""
         return NoNorm(hidden=self.hidden_size)
 
-    def block(self) -> Block:
+    def block(self, **overrides: Any) -> Block:
         """The MLPs read the result of attention, and their result is added to the residual stream."""
         hidden, narrow = self.hidden_size, self.intra_bottleneck_size
         size = self.divide("intra_bottleneck_size", "num_attention_heads")

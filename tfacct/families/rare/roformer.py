@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from tfacct.architecture.parts import Attention, Part, Pooler, Rotary, Segments
+from tfacct.architecture.parts import Part, Pooler, Rotary, Segments
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.families.bert import ENCODING, Bert, DecoderCapable
@@ -52,14 +52,13 @@ class RoFormer(DecoderCapable):
     def pooler(self, hidden: Any) -> Pooler:
         return Pooler(hidden=hidden, activation=self.hidden_act)
 
-    def attention(self) -> Attention:
-        plain = super().attention()
-        size = require_even(plain.head_dim, "the size of a head")
-        return replace(plain, head_dim=size, rotary=Rotary(10_000.0, pairs="neighbours"))
+    def rope(self) -> Rotary:
+        require_even(self.head_dim, "the size of a head")
+        return Rotary(10_000.0, pairs="neighbours")
 
     def positions(self) -> None:
         return
 
     def architecture(self) -> Transformer:
-        turns = SinusoidTable(rows=self.max_position_embeddings, head_dim=self.attention().head_dim)
+        turns = SinusoidTable(rows=self.max_position_embeddings, head_dim=self.head_dim)
         return replace(super().architecture(), extra_embeddings=(turns,))

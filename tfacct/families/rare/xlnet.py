@@ -141,9 +141,9 @@ class XLNet(BertLike):
             raise ConfigError(f"d_model = {self.d_model:,} is odd: half of it are sines of a distance, half cosines")
         super().check()
 
-    def attention(self) -> RelativeAttention:
+    def attention(self, **overrides: Any) -> RelativeAttention:
         """Without biases on the projections. Raises ConfigError."""
-        size = super().attention().head_dim
+        size = self.head_dim
         self.require_if_given({"d_head": size})
         return RelativeAttention(hidden=self.d_model, kv_heads=self.n_head, group=1, head_dim=size, causal=False)
 
