@@ -220,19 +220,17 @@ def step_estimate(
 
 
 def fsdp_step(model: LoadedModel, work: Workload, where: MemoryLimit, dtype: str) -> StepEstimate | None:
-    """A step of all these sequences under FSDP, without recomputation: one micro-batch on each device, or else
-    micro-batches of one sequence. None if neither fits, or if there is no estimate."""
+    """A step of all these sequences under FSDP, without recomputation, in the largest micro-batches that fit. None if
+    none fits, or if there is no estimate."""
     each, rest = divmod(work.batch, where.count)
     mesh = Mesh(fsdp=where.count) if where.count > 1 else None
-    for batch, times in () if rest else ((each, 1), (1, each)):
+    for batch in () if rest else reversed(divisors([each])):
+        at, recipe = replace(work, batch=batch), Recipe(mesh=mesh, gradient_accumulation=each // batch)
         try:
-            found = step_estimate(
-                model, replace(work, batch=batch), Recipe(mesh=mesh, gradient_accumulation=times), where, dtype
-            )
+            if memory(model, at, recipe, where.usable, dtype).fits:
+                return step_estimate(model, at, recipe, where, dtype)
         except TfacctError:
             return None
-        if found.memory.fits:
-            return found
     return None
 
 
