@@ -162,6 +162,7 @@ train llama-3.1-8b --ctx 512 --dp 2 --zero 1
 train llama-3.1-8b --ctx 512 --tp 16
 train mixtral-8x7b --ctx 512 --fsdp 8 --ep 8
 train mixtral-8x7b --ctx 512 --fsdp 16
+engine vllm gemma-3-12b-text --on h100
 engine vllm llama-3.1-8b --on h100 --max-model-len 8192 --engine-version 0.19
 engine vllm mistral-7b-v0.1 --on l4
 engine vllm opt-125m --on t4

@@ -92,6 +92,12 @@ class Launch:
         self.images: Mapping[str, Any] = images and {**images, "items": max(1, self.batched // images["tokens"])}
 
     @property
+    def uncounted(self) -> tuple[str, ...]:
+        """Encoders in the published files that the engine loads too, and that are not counted."""
+        published = self.model.provenance if "{model}" in self.profile["serve"] else None
+        return () if published is None else published.without
+
+    @property
     def rank(self) -> LoadedModel:
         """The model as one of its tensor-parallel ranks stores it. Raises TfacctError."""
         return shard_weights(self.model, self.flags.tp, self.stored_dtype)
@@ -164,6 +170,8 @@ def line(launch: Launch) -> str:
     url = "" if model.provenance is None else model.provenance.url
     folder = str(Path(model.path).parent) if model.path.endswith(".json") else model.path
     named = url.rpartition("huggingface.co/")[2] or folder or "CHECKPOINT"
+    if launch.uncounted:
+        named = f"{named.rpartition('/')[2]}-TEXT-ONLY"
     flags, stored = shorter.flags, units.dtype_name(shorter.flags.dtype or launch.value_dtype)
     served = named if stored in profile["weights"] else f"CHECKPOINT-IN-{stored.upper()}"
     command = profile["serve"].format(model=quote(served), file=quote(f"{named.rpartition('/')[2]}.gguf"))

@@ -130,6 +130,8 @@ def _suggestion(model: str, also: Iterable[str]) -> str:
         return spelled(f"`tfacct check {model}:FACTORY --config MODEL`", "check(MODULE, config=…)") + " checks a module"
     if model == "moe":
         return "`tfacct models moe` lists the presets with experts"
+    if (encoder := f"{model}-vision") in presets.names() and f"{model}-text" not in presets.names():
+        return f"{encoder} is its encoder of images; its hub id or config.json counts all of it"
     return close or "`tfacct models` lists the presets; a path to a config.json works too"
 
 

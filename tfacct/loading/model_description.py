@@ -39,6 +39,8 @@ class Provenance(NamedTuple):
     via: str | None = None
     """Address of the public copy of a `copied` config."""
     revision: str | None = None
+    without: tuple[str, ...] = ()
+    """Parts of the published model that the fields are without."""
     working: str | None = None
     about: str | None = None
     """Description of a `described` model, in words."""

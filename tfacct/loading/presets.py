@@ -149,6 +149,7 @@ def _model(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) 
         kind=source["kind"],
         via=source.get("via"),
         revision=source.get("revision"),
+        without=tuple(source.get("without", ())),
         expected=expect["parameters"],
         expected_from=expect["from"],
         working=expect.get("working"),

@@ -274,8 +274,17 @@ def _log_lines(start: Start) -> list[str]:
     return [] if start.log else [f"{near}: {line}" for line in start.lines]
 
 
+def _uncounted(start: Start) -> Mapping[str, str] | None:
+    """The encoders that a launch of the published model loads too."""
+    launch, url = start.launch, getattr(start.launch.model.provenance, "url", "")
+    if not launch.uncounted:
+        return None
+    return {"parts": listed(launch.uncounted), "name": url.rpartition("huggingface.co/")[2] or launch.model.name}
+
+
 NOTES = (
     NoteRow("launch", 1, lambda start: start.line),
+    NoteRow("uncounted", 1, _uncounted, "Not included: {parts} of {name}, which the engine loads too."),
     NoteRow("log", 1, lambda start: _log_lines(start)[:1], "The log will say{}"),
     NoteRow("cheaper", 1, lambda start: [sentence for _, sentence in start.changes[:1]]),
     NoteRow("not_measured", 2, _not_measured, "The error of this estimate was measured only with {}."),
