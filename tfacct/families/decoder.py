@@ -104,6 +104,8 @@ class Layer(NamedTuple):
     head_dim: int | None = None
     width: int | None = None
     """Width of its MLP."""
+    sparsity: float = 0.0
+    """Share of its MLP's gate that is set to 0."""
     borrowed: bool = False
     """Whether it reads keys and values, or latents, of an earlier layer."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic_core import core_schema
 
@@ -442,17 +442,6 @@ class Laurel(Part):
         yield Pointwise(f"{at}.add", "B T D", kind="sum")
 
 
-class Gemma3nLayer(NamedTuple):
-    """The properties that differ between layers of Gemma 3n."""
-
-    window: int | None
-    borrowed: bool
-    width: int
-    sparsity: float
-    """Share of the MLP's gate that is set to 0."""
-    rotary: bool = True
-
-
 class Gemma3n(PerLayerGemma):
     """Gemma 3n's language model: four residual streams (AltUp), a low-rank projection parallel to attention (Laurel),
     per-layer embeddings, and last layers that reuse keys and values of earlier ones."""
@@ -498,10 +487,14 @@ class Gemma3n(PerLayerGemma):
     }
     layer_tensor_names = {"altup.out_scale.weight": "altup.correct_output_scale"}
 
-    def layers(self) -> list[Gemma3nLayer]:
+    def layers(self) -> list[Layer]:
         """Windows in all layers but every fifth."""
         windows = self.windows(lambda number: (number + 1) % 5 != 0, self.sliding_window)
-        return list(map(Gemma3nLayer, windows, self.borrowing_layers(windows), self.mlp_widths(), self.sparsities()))
+        rows = zip(windows, self.borrowing_layers(windows), self.mlp_widths(), self.sparsities(), strict=True)
+        return [
+            Layer(window, borrowed=borrowed, width=width, sparsity=sparsity)
+            for window, borrowed, width, sparsity in rows
+        ]
 
     def mlp_widths(self) -> list[int]:
         """Width of the MLP in each layer. Raises ConfigError."""
@@ -518,7 +511,7 @@ class Gemma3n(PerLayerGemma):
         check_length("activation_sparsity_pattern", given, layers)
         return given
 
-    def layer_rope(self, layer: Gemma3nLayer) -> Rotary:
+    def layer_rope(self, layer: Layer) -> Rotary:
         kind, by_kind = FULL if layer.window is None else SLIDING, self.rope_parameters or {}
         if by_kind and not any(isinstance(by_kind.get(name), Mapping) for name in (FULL, SLIDING)):
             raise ConfigError(f"rope_parameters needs entries for {FULL} and {SLIDING}")
@@ -533,13 +526,11 @@ class Gemma3n(PerLayerGemma):
         streams = {"expand_streams": AltUpExpand(hidden=hidden), "join_streams": AltUpMerge(hidden=hidden)}
         return {**super().embeddings_and_head(), **streams}
 
-    def mlp(self, layer: Gemma3nLayer) -> FeedForward:
-        how: dict[str, Any] = {"hidden": self.hidden_size, "activation": self.activation, "gated": True}
-        if layer.sparsity:
-            return SparseFeedForward(width=layer.width, sparsity=layer.sparsity, **how)
-        return FeedForward(width=layer.width, **how)
+    def mlp(self, layer: Layer) -> FeedForward:
+        plain = self.dense_mlp(width=layer.width)
+        return SparseFeedForward.of(plain, sparsity=layer.sparsity) if layer.sparsity else plain
 
-    def block(self, layer: Gemma3nLayer) -> Block:
+    def block(self, layer: Layer) -> Block:
         hidden, norm, eps = self.hidden_size, self.norm(), self.rms_norm_eps
         laurel: Any = Laurel(hidden=hidden, rank=self.laurel_rank, eps=eps)
         sublayers = (

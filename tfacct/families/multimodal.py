@@ -36,7 +36,7 @@ class Tower(NamedTuple):
     """A composite's encoder of images or audio; `multimodal.toml` explains the keys."""
 
     type: str
-    projector: str | None = "multi_modal_projector"
+    projector: str = "multi_modal_projector"
     any_type: bool = False
     module: str = ""
     spread: bool = False
@@ -102,14 +102,10 @@ def composites() -> dict[str, Composite]:
     rows, reasons = _tables()["composite"], _tables()["reason"]
     found = {}
     for name, row in sorted(rows.items()):
-        towers = {part: _tower(row[part]) for part in ("vision", "audio") if part in row}
+        towers = {part: Tower(**row[part]) for part in ("vision", "audio") if part in row}
         unsupported = {part: reasons[reason] for part, reason in row.get("unsupported", {}).items()}
         found[name] = Composite(**{**row, **towers, "unsupported": unsupported})
     return found
-
-
-def _tower(row: dict[str, Any]) -> Tower:
-    return Tower(**{**row, "projector": None} if row.get("projector") == "none" else row)
 
 
 @cache
@@ -136,12 +132,13 @@ def _with_tower(part: Part) -> tuple[str, ...]:
     return (*towers(part), *(dual_encoders() if part == "vision" else ()))
 
 
-def modules_of(model_type: object, part: Part) -> tuple[str, str | None] | None:
-    """Modules of the tower and of the projector in the composite's class; None if they are not described."""
+def modules_of(model_type: object, part: Part) -> tuple[str, str] | None:
+    """Modules of the tower and of the projector, "" without one, in the composite's class; None if they are not
+    described."""
     tower = towers(part).get(str(model_type))
     if tower is None or tower.spread:
         return None
-    usual = "audio_tower" if part == "audio" else "visual" if tower.projector is None else "vision_tower"
+    usual = "audio_tower" if part == "audio" else "vision_tower" if tower.projector else "visual"
     return tower.module or usual, tower.projector
 
 

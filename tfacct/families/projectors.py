@@ -334,7 +334,7 @@ def projector(raw: Mapping[str, Any], text: Model, tower: Model, work: bool) -> 
     model_type = str(raw.get("model_type"))
     row = multimodal.towers("audio" if tower.part == "audio" else "vision").get(model_type)
     known = PROJECTORS.keys() - (ROWS_UNKNOWN if work else frozenset())
-    if row is None or row.projector is None or model_type not in known:
+    if row is None or not row.projector or model_type not in known:
         return Described()
     config, names = CompositeConfig(raw, text, tower), frozenset((row.projector, "perceiver_config"))
     steps = tuple(PROJECTORS[model_type](config))

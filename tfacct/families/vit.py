@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
@@ -313,7 +313,7 @@ class InternVLVision(ViTLayers, ImageEncoder):
     patch_size: Annotated[PositiveInt, BeforeValidator(side_of_square)] = 14
     attention_bias: StrictBool = False
     use_qk_norm: StrictBool = False
-    norm_type: StrictStr = "layer_norm"
+    norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"
     use_mask_token: StrictBool = False
     use_absolute_position_embeddings: StrictBool = True
     use_mean_pooling: StrictBool = True
@@ -321,7 +321,7 @@ class InternVLVision(ViTLayers, ImageEncoder):
     constant_axes = frozenset({"G", "Xc"})
     class_token = True
     required_values = {"use_mask_token": False, "use_absolute_position_embeddings": True}
-    reference_only = "-norm_type -use_mask_token -use_absolute_position_embeddings"
+    reference_only = "-use_mask_token -use_absolute_position_embeddings"
     ignored_fields = "layer_scale_init_value"
     layer_path = "encoder.layer.*"
     task_heads = {"Model": TaskHead("AutoModel", "none")}
@@ -330,11 +330,6 @@ class InternVLVision(ViTLayers, ImageEncoder):
     layer_tensor_names = LAYER_SCALES
     norm_kind = property(lambda self: "rms" if self.norm_type == "rms_norm" else "layer")
     mlp_options = dict(channel_scale=True)
-
-    def check(self) -> None:
-        super().check()
-        if self.norm_type not in ("layer_norm", "rms_norm"):
-            raise self.refused("norm_type", self.norm_type)
 
     def attention(self, **overrides: Any) -> Attention:
         norms = QKNorm(1e-6, together=True) if self.use_qk_norm else None

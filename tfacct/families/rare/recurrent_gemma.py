@@ -16,7 +16,7 @@ from tfacct.families.decoder import Layer, default_head_dim
 from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules, submodules
 from tfacct.families.fields import Fraction, PositiveFloat, PositiveInt, StrictStr, divide_exactly
 from tfacct.families.gemma import GemmaBase
-from tfacct.families.layer_kinds import LayerTypes
+from tfacct.families.layer_kinds import LayerTypes, validated_layer_types
 from tfacct.families.task_heads import BODY, CAUSAL_MODEL
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Line, Matmul, Pointwise, State
@@ -139,11 +139,9 @@ class RecurrentGemma(GemmaBase):
     def layers(self) -> list[Layer]:
         """The pattern of block_types, repeated. Raises ConfigError."""
         pattern = self.block_types
-        for number, kind in enumerate(pattern):
-            if kind not in (LRU, ATTENTION):
-                raise ConfigError(f"block_types[{number}] = {kind!r} is not supported: use {LRU} or {ATTENTION}")
         if not pattern:
             raise ConfigError("block_types names no kind of layer")
+        validated_layer_types(pattern, len(pattern), (LRU, ATTENTION), "block_types")
         kinds = [pattern[number % len(pattern)] for number in range(self.num_hidden_layers)]
         return [Layer(self.attention_window_size if kind == ATTENTION else None, kind=kind) for kind in kinds]
 
