@@ -220,11 +220,11 @@ class GemmaSide(DecoderBase):
 
     ignored_fields = "cross_attention_hidden_size is_encoder_decoder"
 
-    def stack(self, **how: Any) -> tuple[Stack, ...]:
-        """All layers. Raises ConfigError."""
+    def stack(self, source_hidden: int | None = None) -> tuple[Stack, ...]:
+        """All layers; those of a decoder read an encoder of width `source_hidden`. Raises ConfigError."""
         self.require_if_given({"use_bidirectional_attention": False})
         layers = self.layers()
-        blocks = {layer: self.side_block(layer, **how) for layer in dict.fromkeys(layers)}
+        blocks = {layer: self.side_block(layer, source_hidden) for layer in dict.fromkeys(layers)}
         return stacks([blocks[layer] for layer in layers])
 
 
@@ -234,8 +234,7 @@ class T5GemmaSide(GemmaSide, Gemma2):
     sizes = dict(vocab=256_000, hidden=2304, layers=26, heads=8)
 
     def side_block(self, layer: Layer, source_hidden: int | None) -> Block:
-        """One layer; those of a decoder read an encoder of width `source_hidden`. The encoder's windows extend to both
-        sides."""
+        """One layer. The encoder's windows extend to both sides."""
         norm, mlp = self.norm(), self.mlp(layer)
         attention: Any = self.attention(layer)
         if source_hidden is None:
@@ -293,6 +292,24 @@ class GemmaEncoderDecoder(Family):
     context = property(lambda self: self.sides[1].max_position_embeddings)
     source = property(lambda self: self.sides[0].max_position_embeddings)
 
+    def side_embeddings(self) -> tuple[Embedding, Embedding]:
+        """Embeddings of encoder and decoder."""
+        encoder, decoder = self.sides
+        return encoder.embedding(), decoder.embedding()
+
+    def architecture(self) -> Transformer:
+        """Each side has its own last norm. Raises ConfigError."""
+        self.check()
+        encoder, decoder = self.sides
+        source, embedding = self.side_embeddings()
+        return Transformer(
+            encoder=Encoder(source, encoder.stack(), final_norm=encoder.norm()),
+            embed=embedding,
+            stacks=decoder.stack(encoder.hidden_size),
+            final_norm=decoder.norm(),
+            head=replace(decoder.head(), tied=self.tie_word_embeddings),
+        )
+
 
 class T5Gemma(GemmaEncoderDecoder):
     """T5Gemma: an encoder and a decoder of Gemma 2's layers, each with its own sizes; the decoder also has
@@ -306,17 +323,9 @@ class T5Gemma(GemmaEncoderDecoder):
     def read_side(self, path: str) -> tuple[Any, dict[str, Any], list[str]]:
         return validate(build(T5GemmaSide), getattr(self, path) or {})
 
-    def architecture(self) -> Transformer:
-        """Each side has its own embedding and last norm."""
-        self.check()
-        encoder, decoder = self.sides
+    def check(self) -> None:
+        super().check()
         # The class writes a vocab_size of 256,000 next to those of both sides, but does not read it.
-        if self.vocab_size not in (None, 256_000, decoder.vocab_size):
-            raise ConfigError(f"vocab_size = {self.vocab_size:,} contradicts {decoder.vocab_size:,} in decoder")
-        return Transformer(
-            encoder=Encoder(encoder.embedding(), encoder.stack(source_hidden=None), final_norm=encoder.norm()),
-            embed=decoder.embedding(),
-            stacks=decoder.stack(source_hidden=encoder.hidden_size),
-            final_norm=decoder.norm(),
-            head=replace(decoder.head(), tied=self.tie_word_embeddings),
-        )
+        vocab = self.sides[1].vocab_size
+        if self.vocab_size not in (None, 256_000, vocab):
+            raise ConfigError(f"vocab_size = {self.vocab_size:,} contradicts {vocab:,} in decoder")

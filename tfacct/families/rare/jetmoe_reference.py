@@ -10,18 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.families.rare import jetmoe
-from tfacct.reference.attention import Attention, Cache, appended
+from tfacct.reference.attention import Attention, Cache, Softmax, appended
 from tfacct.reference.experts import ExpertLinear, Shifted
-from tfacct.reference.modules import Linear, Times, Work
+from tfacct.reference.modules import Linear, Times
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
-
-
-class Shares(Work):
-    """Weights of the experts: a softmax over the router's scores."""
-
-    def forward(self, scores: Tensor) -> Tensor:
-        return torch.softmax(scores, dim=-1)
 
 
 class MixtureOfAttention(Attention):
@@ -31,7 +24,7 @@ class MixtureOfAttention(Attention):
         super().__init__(part, angles, fused=fused, keep_all=keep_all)
         self.q_proj = self.o_proj = None  # type: ignore[assignment]
         self.active, self.count = part.group, part.experts
-        self.router, self.routing = Linear(part.hidden, part.experts, bias=False), Shares()
+        self.router, self.routing = Linear(part.hidden, part.experts, bias=False), Softmax(None)
         sizes_of = {"q_proj": (part.hidden, self.keys), "o_proj": (self.keys, part.hidden)}
         self.experts = nn.ModuleDict(
             {name: ExpertLinear(part.experts, *sizes, bias=False) for name, sizes in sizes_of.items()}
@@ -40,7 +33,7 @@ class MixtureOfAttention(Attention):
 
     def forward(self, x: Tensor, step: Step, past: Cache | None) -> tuple[Tensor, ...]:
         batch, tokens, size = x.shape
-        scores = self.routing(self.router(x))
+        scores = self.routing(self.router(x), None)
         turns = torch.arange(batch * tokens * self.active, device=x.device).view(batch, tokens, self.active)
         weights = torch.gather(scores, 2, turns % self.count).unsqueeze(3)
         queries = self.experts["q_proj"](x.unsqueeze(2).expand(batch, tokens, self.active, size))

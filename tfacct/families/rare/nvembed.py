@@ -77,7 +77,7 @@ class NVEmbed(Decoder):
     has_hf_class = False
     task_heads = {"Model": TaskHead("", BODY.head, pooler=True)}
     reference_only = "latent_dim hidden_dim"
-    ignored_fields = """add_eos add_pad_token is_mask_instruction padding_side output_normalize tie_word_embeddings
+    ignored_fields = """add_eos add_pad_token is_mask_instruction padding_side output_normalize
         sliding_window attention_dropout added_tokens_decoder latent_attention"""
     attention_options = dict(causal=False)
 

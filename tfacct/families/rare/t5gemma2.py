@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import SOURCES, Attention, Embedding
-from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.base.record import record
@@ -83,11 +82,11 @@ class ImageEndEmbedding(Embedding):
 class T5Gemma2Side(GemmaSide, Gemma3Text):
     """The text encoder or the decoder, whose config classes have Gemma 3's defaults."""
 
-    def side_block(self, layer: Layer, decodes: bool) -> Block:
+    def side_block(self, layer: Layer, source_hidden: int | None) -> Block:
         """One layer, without the soft cap of Gemma's scores; those of a decoder also read the source."""
         attention: Any = self.attention(layer)
-        attention = replace(attention, softcap=None, causal=decodes)
-        if decodes:
+        attention = replace(attention, softcap=None, causal=source_hidden is not None)
+        if source_hidden is not None:
             attention = MergedAttention.of(attention)
         norm = self.norm()
         return Block.of(attention, self.mlp(layer), norm=norm, post_norm=norm)
@@ -132,9 +131,8 @@ class T5Gemma2(GemmaEncoderDecoder):
         names, (end_row, encoder_end_row) = super().hf_tensor_names(), self.tensor_names
         return {**names, end_row: names[encoder_end_row]} if self.tie_word_embeddings else names
 
-    def architecture(self) -> Transformer:
-        """Each side has its own last norm; the embedding may be shared. Raises ConfigError."""
-        self.check()
+    def check(self) -> None:
+        super().check()
         encoder, decoder = self.sides
         for name in ("hidden_size", "vocab_size"):
             one, other = getattr(encoder, name), getattr(decoder, name)
@@ -145,13 +143,9 @@ class T5Gemma2(GemmaEncoderDecoder):
         if self.vocab_size not in (None, decoder.vocab_size):
             vocab = format_value(self.vocab_size)
             raise ConfigError(f"vocab_size = {vocab} contradicts {decoder.vocab_size:,} in decoder")
-        tied = self.tie_word_embeddings
-        decoder_embedding, encoder_embedding = (ImageEndEmbedding.of(side.embedding()) for side in (decoder, encoder))
-        embedding = replace(encoder.embedding(), shared=True) if tied else encoder_embedding
-        return Transformer(
-            encoder=Encoder(embedding, encoder.stack(decodes=False), final_norm=encoder.norm()),
-            embed=decoder_embedding,
-            stacks=decoder.stack(decodes=True),
-            final_norm=decoder.norm(),
-            head=replace(decoder.head(), tied=tied),
-        )
+
+    def side_embeddings(self) -> tuple[Embedding, Embedding]:
+        """Both have a row for the end of an image; the class may share them."""
+        source, embedding = super().side_embeddings()
+        shared = replace(source, shared=True) if self.tie_word_embeddings else ImageEndEmbedding.of(source)
+        return shared, ImageEndEmbedding.of(embedding)
