@@ -284,8 +284,8 @@ class Apertus(Decoder):
     qk_norm, mlp_gated = QKNorm(0), False
 
     def mlp(self, layer: Layer) -> FeedForward:
-        made = XieluFeedForward if self.hidden_act == "xielu" else FeedForward
-        return made(hidden=self.hidden_size, width=self.intermediate_size, activation=self.activation)
+        plain = self.dense_mlp()
+        return XieluFeedForward.of(plain) if self.hidden_act == "xielu" else plain
 
 
 class NanoChat(Decoder):

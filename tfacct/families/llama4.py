@@ -177,9 +177,8 @@ class MuseGlimmer(Decoder):
 
     def embeddings_and_head(self) -> dict[str, Any]:
         """Embeddings with a norm after them."""
-        plain = Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps)
-        bare = Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps, learned="none")
-        return {**super().embeddings_and_head(), "embed_norm": bare, "final_norm": plain}
+        plain = replace(self.norm(), less_one=False)
+        return {**super().embeddings_and_head(), "embed_norm": replace(plain, learned="none"), "final_norm": plain}
 
 
 class MuseSpark(MuseGlimmer):
@@ -228,8 +227,8 @@ class MuseSpark(MuseGlimmer):
         return super().experts(latent=self.moe_hidden_size, latent_norms=norms)
 
     def block(self, layer: Layer) -> Block:
-        bare = Norm(hidden=self.hidden_size, kind="rms", eps=self.post_norm_eps, learned="none")
-        after = Norm(hidden=self.hidden_size, kind="rms", eps=self.post_norm_eps, less_one=True, scales_first=True)
+        bare = replace(self.post_norm(), less_one=False, learned="none")
+        after = replace(self.post_norm(), scales_first=True)
         add = LerpResidual(hidden=self.hidden_size, temperature=self.residual_gate_temperature)
         norm = self.norm()
         return Block((Sublayer(self.attention(layer), norm, bare, add), Sublayer(self.mlp(layer), norm, after, add)))

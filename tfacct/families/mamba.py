@@ -14,7 +14,6 @@ from tfacct.architecture.parts import (
     Attention,
     FeedForward,
     JoinedAttention,
-    Norm,
     Residual,
     Rotary,
     Scales,
@@ -509,15 +508,13 @@ class ZambaDecoder(HybridFamily, Decoder):
         """A Mamba layer, or a hybrid one."""
         if layer.kind == MAMBA:
             return Block.of(self.mixer(), norm=self.norm())
-        joined = Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps, joined=True)
-        return Block(
-            (
-                Sublayer(self.attention(layer), joined, gives="next"),
-                Sublayer(self.mlp(layer), self.norm(), gives="next"),
-                Sublayer(SharedOutput(hidden=self.hidden_size), gives="sum"),
-                Sublayer(self.mixer(), self.norm()),
-            )
+        sublayers = (
+            Sublayer(self.attention(layer), replace(self.norm(), joined=True), gives="next"),
+            Sublayer(self.mlp(layer), self.norm(), gives="next"),
+            Sublayer(SharedOutput(hidden=self.hidden_size), gives="sum"),
+            Sublayer(self.mixer(), self.norm()),
         )
+        return Block(sublayers)
 
     def architecture(self) -> Transformer:
         """A stack of Mamba layers, and one of hybrid layers for each shared transformer layer. Raises ConfigError."""
@@ -632,14 +629,7 @@ class Zamba2(Mamba2Family, ZambaDecoder):
         return super().attention(layer, rotary=rotary, adapter=self.adapter_rank if adapted else None)
 
     def mlp(self, layer: Layer) -> FeedForward:
-        return AdaptedFeedForward(
-            hidden=self.hidden_size,
-            width=self.intermediate_size,
-            gated=True,
-            bias=self.add_bias_linear,
-            activation=self.activation,
-            adapter=self.adapter_rank,
-        )
+        return AdaptedFeedForward.of(self.dense_mlp(bias=self.add_bias_linear), adapter=self.adapter_rank)
 
     def _adapters(self, *, stored: bool) -> Iterator[tuple[str, str]]:
         """Adapters of each hybrid layer: ledger module → module of the class, in a list in the shared layer. They are

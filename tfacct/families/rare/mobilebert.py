@@ -186,6 +186,7 @@ class MobileBert(BertBase):
     }
     tensor_names = {"lm_head.bias": "cls.predictions.bias", "lm_head.rest.weight": "cls.predictions.dense.weight"}
     transposed_weights = ("lm_head.rest",)
+    head_dim = property(lambda self: self.divide("intra_bottleneck_size", "num_attention_heads"))
     embedding_width = None  # a projection of three adjacent embeddings makes them as wide as the model
 
     @property
@@ -222,23 +223,17 @@ class MobileBert(BertBase):
         """Scale and shift."""
         return NoNorm(hidden=self.hidden_size)
 
+    def attention(self, **overrides: Any) -> BottleneckAttention:
+        return BottleneckAttention.of(super().attention(), narrow=self.intra_bottleneck_size)
+
+    def mlp(self, **overrides: Any) -> BottleneckMLPs:
+        sizes = {"narrow": self.intra_bottleneck_size, "count": self.num_feedforward_networks}
+        return BottleneckMLPs.of(super().mlp(bias=False), **sizes)
+
     def block(self, **overrides: Any) -> Block:
         """The MLPs read the result of attention, and their result is added to the residual stream."""
-        hidden, narrow = self.hidden_size, self.intra_bottleneck_size
-        size = self.divide("intra_bottleneck_size", "num_attention_heads")
-        attention = BottleneckAttention(
-            hidden=hidden,
-            narrow=narrow,
-            kv_heads=self.num_attention_heads,
-            group=1,
-            head_dim=size,
-            qkv_bias=True,
-            out_bias=True,
-            causal=False,
-        )
-        count, act = self.num_feedforward_networks, self.hidden_act
-        mlps = BottleneckMLPs(hidden=hidden, width=self.intermediate_size, activation=act, narrow=narrow, count=count)
-        return Block((Sublayer(attention, gives="next"), Sublayer(mlps, self.norm())), order="post")
+        sublayers = (Sublayer(self.attention(), gives="next"), Sublayer(self.mlp(), self.norm()))
+        return Block(sublayers, order="post")
 
     def embedding(self) -> Embedding:
         """A projection of each token's embedding and of those next to it."""

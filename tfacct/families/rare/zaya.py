@@ -264,19 +264,13 @@ class Zaya(DecoderBase):
             window=layer.window,
         )
 
+    def mlp(self, layer: Layer) -> MLPRoutedExperts:
+        follows = layer.kind != "first"
+        router = {"router_width": self.router_hidden_size, "router_eps": self.rms_norm_eps, "follows": follows}
+        return MLPRoutedExperts.of(self.experts(idle=1), **router)
+
     def block(self, layer: Layer) -> Block:
-        experts = MLPRoutedExperts(
-            hidden=self.hidden_size,
-            experts=self.num_experts,
-            active=1,
-            width=self.moe_intermediate_size,
-            idle=1,
-            activation=self.hidden_act,
-            router_width=self.router_hidden_size,
-            router_eps=self.rms_norm_eps,
-            follows=layer.kind != "first",
-        )
-        parts = self.attention(layer), experts
+        parts: Any = self.attention(layer), self.mlp(layer)
         add = AffineResidual(hidden=self.hidden_size)
         return Block(tuple(Sublayer(part, self.norm(), add=add) for part in parts))
 
