@@ -13,7 +13,6 @@ from tfacct.architecture.parts import (
     FeedForward,
     Head,
     Norm,
-    Pooler,
     Positions,
     Stem,
 )
@@ -190,10 +189,7 @@ class Bart(BartBase):
             "AutoModelForSequenceClassification", "classes", pooler=True, bias=True, paths=pooler_modules
         ),
     }
-
-    def pooler(self, hidden: Any) -> Pooler:
-        """The projection before a sequence classifier."""
-        return Pooler(hidden=hidden, reads="end")
+    pooler_options = dict(reads="end")
 
     def hf_unsupported(self) -> str | None:
         asks = "it searches the ids for the end-of-text token, but the test ids are random"

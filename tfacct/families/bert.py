@@ -546,7 +546,4 @@ class DistilBert(BertLike):
         "attn_norm": "sa_layer_norm",
         "mlp_norm": "output_layer_norm",
     }
-
-    def pooler(self, hidden: Any) -> Pooler:
-        """Projection of the first position and ReLU."""
-        return Pooler(hidden=hidden, activation="relu")
+    pooler_options = dict(activation="relu")

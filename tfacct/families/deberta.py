@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, ClassVar, Self
 
-from tfacct.architecture.parts import Attention, Part, Pooler, Positions, RelativeBias
+from tfacct.architecture.parts import Attention, Part, Positions, RelativeBias
 from tfacct.architecture.parts.attention import DIRECTIONS, DISTANCES
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
@@ -144,6 +145,7 @@ class DebertaBase(BertBase):
     module_names = {"rel_embed": ".encoder.rel_embeddings"}
     layer_module_names = {"attn.to_positions": "attention.self", "attn.from_positions": "attention.self"}
     tensor_names = {"lm_head.bias": "cls.predictions.bias"}
+    pooler_options = dict(activation=attrgetter("pooler_hidden_act"))
     key_bias = True
 
     def hf_module_names(self) -> dict[str, str]:
@@ -188,9 +190,6 @@ class DebertaBase(BertBase):
 
     def positions(self) -> Positions | None:
         return super().positions() if self.position_biased_input else None
-
-    def pooler(self, hidden: Any) -> Pooler:
-        return Pooler(hidden=hidden, activation=self.pooler_hidden_act)
 
     def architecture(self) -> Transformer:
         model = super().architecture()

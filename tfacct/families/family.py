@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get
 
 from pydantic import Field
 
+from tfacct.architecture.parts import Part, Pooler
 from tfacct.architecture.words import ATTENTION_MODULES
 from tfacct.base.errors import ConfigError
 from tfacct.families.family_config import FamilyConfig
@@ -35,7 +36,7 @@ SIZES = {
     "context": "max_position_embeddings",
 }
 """Short names in `sizes` → fields."""
-OPTIONS = tuple(f"{part}_options" for part in ("attention", "mlp", "experts", "embedding", "head"))
+OPTIONS = tuple(f"{part}_options" for part in ("attention", "mlp", "experts", "embedding", "head", "pooler"))
 ABSENT = "-"
 """In place of a name in a table: the class does not have this module, unlike a base class."""
 SAME_AS_QUERY_HEADS: Any = Field(default_factory=lambda fields: fields["num_attention_heads"])
@@ -87,6 +88,8 @@ class Family(Base):
     """The same of the embedding of tokens."""
     head_options: ClassVar[Mapping[str, Any]] = {}
     """The same of the language model's head."""
+    pooler_options: ClassVar[Mapping[str, Any]] = {}
+    """The same of the pooler, a projection and an activation."""
     required_values: ClassVar[Mapping[str, object]] = {}
     """Fields that no part can express → the only supported value."""
     base_model_prefix: ClassVar[str] = "model"
@@ -105,6 +108,9 @@ class Family(Base):
         """Arguments of a part in this class, and `overrides`, which take precedence."""
         given = getattr(self, f"{part}_options")
         return {name: v(self) if isinstance(v, attrgetter) else v for name, v in given.items()} | overrides
+
+    def pooler(self, hidden: Any) -> Part | None:
+        return Pooler(hidden=hidden, **self.options("pooler"))
 
     def check(self) -> None:
         """Raises ConfigError for values that no part can express."""

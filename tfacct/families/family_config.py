@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
 from tfacct.architecture.blocks import Order, Sublayer
-from tfacct.architecture.parts import Attention, LatentAttention, Part, Pooler
+from tfacct.architecture.parts import Attention, LatentAttention, Part
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError, listed, nearest
 from tfacct.base.pydantic_messages import describe_error
@@ -126,7 +126,7 @@ class FamilyConfig(BaseModel):
 
     def pooler(self, hidden: Any) -> Part | None:
         """Pooler before the classifier, or after the layers of a base model, if the task head has one."""
-        return Pooler(hidden=hidden)
+        raise NotImplementedError
 
     def transformer(self) -> Transformer:
         """The transformer that these fields describe, with the task head of its class."""

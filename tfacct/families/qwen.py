@@ -5,7 +5,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import Attention, Gate, Part, Pooler, QKNorm, Scales
+from tfacct.architecture.parts import Attention, Gate, Part, QKNorm, Scales
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.decoder import (
@@ -89,10 +89,7 @@ class Qwen2(Qwen):
     task_heads = {**LABELLING, "ForRewardModel": REWARD, "ForProcessRewardModel": STEPS}
     ignored_fields = "attention_bias qkv_bias dual_chunk_attention_config"  # none is read by the class
     attention_options = dict(qkv_bias=True, out_bias=False)
-
-    def pooler(self, hidden: Any) -> Pooler:
-        """The first of a reward model's two projections."""
-        return Pooler(hidden=hidden, reads="each", activation="relu")
+    pooler_options = dict(reads="each", activation="relu")  # the first of a reward model's two projections
 
     def hf_unsupported(self) -> str | None:
         return None if self.task_head.auto else "transformers has no such class; the model uses custom code"

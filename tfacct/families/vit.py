@@ -12,7 +12,6 @@ from tfacct.architecture.parts import (
     DistanceBias,
     FeedForward,
     Patches,
-    Pooler,
     Positions,
     QKNorm,
     RelativeBias,
@@ -107,10 +106,7 @@ class ViT(ViTBase):
         "ForImageClassification": CLASSIFIER,
     }
     tensor_names = embedding_tensors("cls_token position_embeddings")
-
-    def pooler(self, hidden: Any) -> Pooler:
-        """Projection of the class token."""
-        return Pooler(hidden=hidden, activation=self.pooler_act)
+    pooler_options = dict(activation=attrgetter("pooler_act"))
 
 
 class ViTMSN(ViT):

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, ClassVar
+from operator import attrgetter
+from typing import ClassVar
 
-from tfacct.architecture.parts import Part, Pooler, Rotary, Segments
+from tfacct.architecture.parts import Part, Rotary, Segments
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.families.bert import ENCODING, Bert, DecoderCapable
@@ -48,9 +49,7 @@ class RoFormer(DecoderCapable):
     base_model_prefix = "roformer"
     module_names = {**Bert.module_names, "embed.project": ".embeddings_project", "turns": ".encoder.embed_positions"}
     tensor_names = Bert.tensor_names
-
-    def pooler(self, hidden: Any) -> Pooler:
-        return Pooler(hidden=hidden, activation=self.hidden_act)
+    pooler_options = dict(activation=attrgetter("hidden_act"))
 
     def rope(self) -> Rotary:
         require_even(self.head_dim, "the size of a head")
