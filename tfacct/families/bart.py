@@ -118,7 +118,8 @@ class EncoderDecoder(Family):
 
     def embedding(self, side: str) -> Embedding:
         """Embedding of one side; the encoder shares the decoder's."""
-        return Embedding(vocab=self.vocab_size, hidden=self.d_model, shared=side == "encoder")
+        options = self.options("embedding")
+        return Embedding(vocab=self.vocab_size, hidden=self.d_model, shared=side == "encoder", **options)
 
     def ends(self, side: str) -> dict[str, Any]:
         """The parts before and after the layers of one side."""
@@ -131,7 +132,8 @@ class EncoderDecoder(Family):
 
     def head(self) -> Head:
         """The language model's head."""
-        return Head(hidden=self.d_model, vocab=self.vocab_size, tied=self.tie_word_embeddings)
+        sizes = {"vocab": self.vocab_size, **self.options("head")}
+        return Head(hidden=self.d_model, tied=self.tie_word_embeddings, **sizes)
 
     def architecture(self) -> Transformer:
         """Encoder and decoder, with separate embeddings and positions or one embedding for both."""
@@ -162,14 +164,12 @@ class BartBase(EncoderDecoder):
         "do_blenderbot_90_layernorm": False,
     }
     reference_only = "scale_embedding"
+    embedding_options = dict(scaled=attrgetter("scale_embedding"))
     context = property(attrgetter("max_position_embeddings"))
 
     def positions(self, side: str) -> Positions:
         rows = self.max_position_embeddings + self.offset
         return Positions(rows=rows, hidden=self.d_model, offset=self.offset, trained=self.trained_positions)
-
-    def embedding(self, side: str) -> Embedding:
-        return replace(super().embedding(side), scaled=self.scale_embedding)
 
 
 class Bart(BartBase):
@@ -300,6 +300,7 @@ class Marian(BartBase):
     dropouts = DROPOUTS
     task_heads = {"MTModel": SEQ2SEQ, "Model": BODY}
     target_vocab_size = property(lambda self: self.decoder_vocab_size or self.vocab_size)
+    head_options = dict(vocab=attrgetter("target_vocab_size"))
 
     def check(self) -> None:
         self.require({"normalize_embedding": False, "static_position_embeddings": True})
@@ -321,9 +322,6 @@ class Marian(BartBase):
         if side == "decoder":
             return replace(super().embedding(side), vocab=self.target_vocab_size)
         return replace(super().embedding(side), shared=self.share_encoder_decoder_embeddings)
-
-    def head(self) -> Head:
-        return replace(super().head(), vocab=self.target_vocab_size)
 
 
 class FSMT(BartBase):

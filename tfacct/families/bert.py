@@ -127,7 +127,7 @@ class BertLike(EncoderLayers):
         """Token embedding, and a projection if it is narrower than the model."""
         width = self.embedding_width
         projected: dict[str, Any] = {} if width is None else {"width": width, "late": True, "bias": True}
-        return Embedding(vocab=self.vocab_size, hidden=self.hidden_size, **projected)
+        return Embedding(vocab=self.vocab_size, hidden=self.hidden_size, **projected, **self.options("embedding"))
 
     def positions(self) -> Positions | None:
         return Positions(rows=self.max_position_embeddings, **self.embedding_sizes)
@@ -142,16 +142,14 @@ class BertLike(EncoderLayers):
 
     def head(self) -> Head:
         """A projection, an activation, a norm, and logits with a bias."""
-        width, tied, act = self.embedding_width, self.tie_word_embeddings, self.head_act or self.hidden_act
-        return Head(
-            hidden=self.hidden_size,
-            vocab=self.vocab_size,
-            width=width,
-            tied=tied,
-            bias=True,
-            transform=act,
-            eps=self.layer_norm_eps,
-        )
+        how: dict[str, Any] = {
+            "width": self.embedding_width,
+            "tied": self.tie_word_embeddings,
+            "bias": True,
+            "transform": self.head_act or self.hidden_act,
+            "eps": self.layer_norm_eps,
+        }
+        return Head(hidden=self.hidden_size, vocab=self.vocab_size, **how | self.options("head"))
 
     def hf_tensor_names(self) -> dict[str, str]:
         named_by_head = self.head_owns_embedding and self.task_head.head == "lm"
@@ -248,9 +246,7 @@ class BertGeneration(BertBase):
     module_names = {"type_embed": ABSENT, "lm_head": "lm_head.decoder"}
     tensor_names = LM_BIAS
     attention_options = dict(causal=attrgetter("is_decoder"))
-
-    def head(self) -> Head:
-        return replace(super().head(), transform=None)
+    head_options = dict(transform=None)
 
 
 class ChineseCLIPText(Bert):
@@ -339,9 +335,7 @@ class RemBert(DecoderCapable):
     module_names = {**mlm_head_modules("cls.predictions"), "embed.project": ".encoder.embedding_hidden_mapping_in"}
     # The projection exists even if the embeddings are as wide as the model.
     embedding_width = property(attrgetter("input_embedding_size"))
-
-    def head(self) -> Head:
-        return replace(super().head(), tied=False, width=None, output_width=self.output_embedding_size)
+    head_options = dict(tied=False, width=None, output_width=attrgetter("output_embedding_size"))
 
 
 class Splinter(BertBase):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from operator import attrgetter
 
-from tfacct.architecture.parts import Embedding
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
 from tfacct.base.spelling import setting
@@ -33,6 +32,7 @@ class BigBird(StoresPooler):
     module_names = {**Bert.module_names, "idle": ".pooler", "pooler": ".pooler"}
     tensor_names = Bert.tensor_names
     attention_options = dict(qkv_bias=attrgetter("use_bias"))
+    embedding_options = dict(scaled=attrgetter("rescale_embeddings"))
 
     def check(self) -> None:
         if self.attention_type != FULL:
@@ -41,6 +41,3 @@ class BigBird(StoresPooler):
                 f"{setting('attention_type', FULL)} counts every pair of tokens",
             )
         super().check()
-
-    def embedding(self) -> Embedding:
-        return replace(super().embedding(), scaled=self.rescale_embeddings)
