@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-from tfacct.architecture.parts import DeltaNet, Gate, LatentAttention, LightningAttention, QKNorm
+from tfacct.architecture.parts import DeltaNet, Gate, LightningAttention, QKNorm
 from tfacct.families.decoder import QK_NORMS, Decoder, Layer, SharedExperts
 from tfacct.families.fields import Fraction, NonNegativeInt, PositiveInt, StrictBool, divide_exactly
 from tfacct.families.glm import Glm4Moe
@@ -207,6 +207,7 @@ class BailingHybrid(SharedExperts, KimiDeltaDecoder, MlaDecoder):
         "attn.gate_proj": "self_attn.g_proj",
         **delta_modules("self_attn", "", gate_proj="g_proj", decay_proj="forget_gate.f_proj"),
     }
+    attention_options = dict(gate=Gate("heads"))
     expert_count, shared_expert_count = "num_local_experts", "n_shared_experts"
 
     def layers(self) -> list[Layer]:
@@ -223,6 +224,3 @@ class BailingHybrid(SharedExperts, KimiDeltaDecoder, MlaDecoder):
 
     def delta(self, **overrides: Any) -> DeltaNet:
         return super().delta(floor=self.kda_lower_bound if self.kda_safe_gate else None)
-
-    def attention(self, layer: Layer, **overrides: Any) -> LatentAttention:
-        return MlaDecoder.attention(self, layer, gate=Gate("heads"))

@@ -345,6 +345,8 @@ class MistralLarge4(GlmMoeDsa):
         for name, hf_name in (("weight", "scale"), ("bias", "bias"))
     }
     head_options = dict(softcap=attrgetter("final_logit_softcapping"))
+    attention_options = dict(temperature="learned", eps=attrgetter("rms_norm_eps"))
+    indexer_kind = StreamIndexer
 
     def latent_layers(self, rotary: list[bool]) -> list[bool]:
         """True for each layer that computes a latent; the others reuse that of an earlier layer. Raises ConfigError."""
@@ -376,11 +378,7 @@ class MistralLarge4(GlmMoeDsa):
     def attention(self, layer: Any, **overrides: Any) -> LatentAttention:
         """Latent attention; without rotary embedding, the whole key comes from the latent."""
         without_rope = {"rope_dim": None, "nope_dim": self.qk_nope_head_dim + self.qk_rope_head_dim, "rotary": None}
-        overrides = {"temperature": "learned", "eps": self.rms_norm_eps, "borrowed": layer.borrowed}
-        return super().attention(layer, **overrides, **({} if layer.rotary else without_rope))
-
-    def indexer(self, layer: Any, kind: type[Indexer] = StreamIndexer, **overrides: Any) -> Indexer:
-        return super().indexer(layer, kind)
+        return super().attention(layer, borrowed=layer.borrowed, **({} if layer.rotary else without_rope))
 
 
 class LongcatFlash(MlaDecoder):
@@ -509,7 +507,8 @@ class Dots3Note(DsaDecoder):
     swa_qk_rope_head_dim: PositiveInt | None = None
     swa_v_head_dim: PositiveInt = 128
     swa_rope_theta: PositiveFloat | None = 50_000.0
-    indexer_pairs = "neighbours"
+    indexer_options = dict(pairs="neighbours")
+    attention_options = dict(stretch="latents", rope_norm=True, gate=Gate("heads"), eps=attrgetter("rms_norm_eps"))
     class_prefixes = ("Dots3Note", "Dots3NoteText")
     reference_only = "-layer_types -per_layer_config swa_num_key_value_heads"
     attribute_map = {
@@ -576,8 +575,7 @@ class Dots3Note(DsaDecoder):
 
     def attention(self, layer: Layer, **overrides: Any) -> LatentAttention:
         """Attention with an indexer, a window, or neither. Raises ConfigError."""
-        overrides = {"stretch": "latents", "rope_norm": True, "gate": Gate("heads")}
-        overrides |= {"eps": self.rms_norm_eps, "rotary": self.rope_of(layer.kind)}
+        overrides = {"rotary": self.rope_of(layer.kind)}
         if layer.kind == INDEXED[0]:
             return super().attention(layer, **overrides)
         if layer.kind == SLIDING:
@@ -648,6 +646,7 @@ class KimiLinear(SharedExperts, LowRankKimiDeltaDecoder, MlaDecoder):
         "model_max_length": "max_position_embeddings",
     }
     ignored_fields = "moe_renormalize moe_router_activation_func num_expert_group use_grouped_topk"
+    attention_options = dict(rotary=None)
     expert_count, shared_expert_count = "num_local_experts", "n_shared_experts"
 
     def experts(self, **overrides: Any) -> Experts:
@@ -690,6 +689,3 @@ class KimiLinear(SharedExperts, LowRankKimiDeltaDecoder, MlaDecoder):
     def layers(self) -> list[Layer]:
         both = zip(self.delta_kinds(), self.moe_layers(), strict=True)
         return [Layer(kind=kind, experts=some) for kind, some in both]
-
-    def attention(self, layer: Layer, **overrides: Any) -> LatentAttention:
-        return MlaDecoder.attention(self, layer, rotary=None)

@@ -36,7 +36,7 @@ SIZES = {
     "context": "max_position_embeddings",
 }
 """Short names in `sizes` → fields."""
-OPTIONS = tuple(f"{part}_options" for part in ("attention", "mlp", "experts", "embedding", "head", "pooler"))
+OPTIONS = tuple(f"{part}_options" for part in ("attention", "mlp", "experts", "embedding", "head", "pooler", "indexer"))
 ABSENT = "-"
 """In place of a name in a table: the class does not have this module, unlike a base class."""
 SAME_AS_QUERY_HEADS: Any = Field(default_factory=lambda fields: fields["num_attention_heads"])
@@ -90,6 +90,8 @@ class Family(Base):
     """The same of the language model's head."""
     pooler_options: ClassVar[Mapping[str, Any]] = {}
     """The same of the pooler, a projection and an activation."""
+    indexer_options: ClassVar[Mapping[str, Any]] = {}
+    """The same of the indexers of sparse attention."""
     required_values: ClassVar[Mapping[str, object]] = {}
     """Fields that no part can express → the only supported value."""
     base_model_prefix: ClassVar[str] = "model"

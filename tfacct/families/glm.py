@@ -105,7 +105,7 @@ class GlmMoeDsa(DsaDecoder):
     index_topk_freq: PositiveInt = 1
     index_skip_topk_offset: NonNegativeInt = 2
     index_topk_pattern: str | list[str] | None = None
-    indexer_pairs = "neighbours"
+    indexer_options = dict(pairs="neighbours")
 
     def indexers(self) -> list[bool]:
         return check_first_indexer(self.listed_indexers(), self.num_hidden_layers)
@@ -222,6 +222,8 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
     }
     attention_options = dict(rotary=None, eps=attrgetter("rms_norm_eps"))
     mlp_options = dict(bias=False)  # the class does not read mlp_bias
+    indexer_kind = PooledIndexer
+    indexer_options = dict(pool=attrgetter("index_kpool"), tail=attrgetter("index_kpool_always_select_tail"))
 
     def check(self) -> None:
         given = self.linear_attn_config or {}
@@ -271,9 +273,6 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
         """DeltaNet with a lower bound on the decay."""
         given = self.linear_attn_config or {}
         return super().delta(floor=given.get("gate_lower_bound", self.linear_lower_bound))
-
-    def indexer(self, layer: Layer, kind: type[Indexer] = PooledIndexer, **overrides: Any) -> Indexer:
-        return super().indexer(layer, kind, pool=self.index_kpool, tail=self.index_kpool_always_select_tail)
 
     def hyper_head(self) -> HyperMean:
         return HyperMean(hidden=self.hidden_size)

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tfacct.architecture.parts import Experts, Gate, HyperConnection, Indexer, QKNorm
+from tfacct.architecture.parts import Experts, Gate, HyperConnection, QKNorm
 from tfacct.families.decoder import (
     EXPERT_TENSORS,
     QK_NORMS,
@@ -140,6 +140,7 @@ class HYV4(HyperConnected, DsaDecoder):
     layer_tensor_names = SINK_TENSORS
     rope_pairs = "halves"
     attention_options = dict(gate=Gate(), sinks=True)
+    indexer_options = dict(rotated="last")
 
     def indexers(self) -> list[bool]:
         layers = self.num_hidden_layers
@@ -151,9 +152,6 @@ class HYV4(HyperConnected, DsaDecoder):
         routed = sparse_layers(self.mlp_layer_types, self.num_hidden_layers)
         check_first_dense(self.first_k_dense_replace, routed)
         return routed
-
-    def indexer(self, layer: Layer, kind: type[Indexer] = Indexer, **overrides: Any) -> Indexer:
-        return super().indexer(layer, rotated="last")
 
     def hyper_connection(self) -> HyperConnection:
         return HyperConnection(**self.streams(), bound=self.hc_magnitude)

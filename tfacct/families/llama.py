@@ -477,6 +477,7 @@ class OpenELM(DecoderBase):
     rms_norm_eps = 1e-6
     required_values = {"normalization_layer_name": "rms_norm"}
     mlp_options = dict(gated=attrgetter("ffn_with_glu"))
+    qk_norm = property(lambda self: QKNorm(0) if self.normalize_qk_projections else None)
     tie_word_embeddings = property(lambda self: self.share_input_output_layers)
     attribute_map = {
         "hidden_size": "model_dim",
@@ -506,9 +507,6 @@ class OpenELM(DecoderBase):
     def head_sizes(self, layer: Any) -> dict[str, int]:
         group = divide_exactly(layer.heads, layer.kv_heads, "num_query_heads of a layer by its num_kv_heads")
         return {"kv_heads": layer.kv_heads, "group": group, "head_dim": require_even(self.head_dim)}
-
-    def attention(self, layer: Any, **overrides: Any) -> AnyAttention:
-        return super().attention(layer, qk_norm=QKNorm(1e-6) if self.normalize_qk_projections else None)
 
 
 class Telechat(DecoderBase):

@@ -113,7 +113,7 @@ class DsaDecoder(DeepseekExperts, MlaDecoder):
     attribute_map = {"num_experts": "n_routed_experts"}
     ignored_fields = "indexer_rope_interleave index_share_for_mtp_iteration moe_router_dtype"
     task_heads = DECODER
-    indexer_pairs: ClassVar[Literal["halves", "neighbours"]] = "halves"
+    indexer_kind: ClassVar[type[Indexer]] = Indexer
     keep_in_fp32_modules: ClassVar[tuple[str, ...]] = ("indexer.weights_proj",)
     layer_module_names = submodules(
         "attn.indexer", "self_attn.indexer", "k_norm weights_proj", q_proj="wq_b", k_proj="wk", scores="", sum=""
@@ -140,13 +140,8 @@ class DsaDecoder(DeepseekExperts, MlaDecoder):
     def attention(self, layer: Layer, **overrides: Any) -> LatentAttention:
         return super().attention(layer, **{"indexer": self.indexer(layer), **overrides})
 
-    def indexer(self, layer: Layer, kind: type[Indexer] = Indexer, **overrides: Any) -> Indexer:
+    def indexer(self, layer: Layer) -> Indexer:
         """An indexer that selects keys, or reuses the selection of an earlier layer."""
-        return kind(
-            heads=self.index_n_heads,
-            head_dim=self.index_head_dim,
-            top=self.index_topk,
-            pairs=self.indexer_pairs,
-            reused=layer.kind == REUSED,
-            **overrides,
-        )
+        sizes = {"heads": self.index_n_heads, "head_dim": self.index_head_dim, "top": self.index_topk}
+        how = self.options("indexer", **sizes, reused=layer.kind == REUSED)
+        return self.indexer_kind(**how)
