@@ -35,6 +35,11 @@ class TextEncoder(ClipLayers, Encoder):
 
     vocab_size: PositiveInt = 49408
     max_position_embeddings: PositiveInt = 77
+    module_names = {
+        "embed": ".embeddings.token_embedding",
+        "pos_embed": ".embeddings.position_embedding",
+        "final_norm": ".final_layer_norm",
+    }
     context = property(attrgetter("max_position_embeddings"))
 
     def ends(self) -> dict[str, Any]:
@@ -57,11 +62,6 @@ class CLIPText(TextEncoder):
             "CLIPTextModelWithProjection", "none", pooler=True, paths={"pooler.project": "text_projection"}
         ),
     }
-    module_names = {
-        "embed": ".embeddings.token_embedding",
-        "pos_embed": ".embeddings.position_embedding",
-        "final_norm": ".final_layer_norm",
-    }
     attention_options = dict(causal=True, cache="none")
 
     def pooler(self, hidden: Any) -> TokenPooler:
@@ -83,11 +83,6 @@ class SiglipText(TextEncoder):
     projection_size: PositiveInt | None = None
     checkpoint_conversion_mapping = ((r"^text_model\.", ""),)
     task_heads = {"Model": TaskHead("SiglipTextModel", "none", pooler=True, paths={"pooler.project": "head"})}
-    module_names = {
-        "embed": "embeddings.token_embedding",
-        "pos_embed": "embeddings.position_embedding",
-        "final_norm": "final_layer_norm",
-    }
 
     def pooler(self, hidden: Any) -> TokenPooler:
         """Projection of the last position."""

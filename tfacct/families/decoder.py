@@ -314,8 +314,8 @@ class MoeWithShared(DecoderBase):
             return sparse_layers(given, count)
         return [number >= first and number % step == 0 for number in range(count)]
 
-    def layers(self) -> Sequence[Any]:
-        return [Layer(experts=some) for some in self.moe_layers()]
+    def layers(self) -> list[Layer]:
+        return with_experts(super().layers(), self.moe_layers())
 
 
 class SharedExperts(MoeWithShared):

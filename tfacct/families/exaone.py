@@ -4,7 +4,7 @@ from pydantic import Field
 
 from tfacct.architecture.parts import QKNorm
 from tfacct.base.errors import ConfigError
-from tfacct.families.decoder import NORMS_AFTER, QK_NORMS, Decoder, Layer, SharedExperts, Window, with_experts
+from tfacct.families.decoder import NORMS_AFTER, QK_NORMS, Decoder, Layer, SharedExperts, Window
 from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictStr
 from tfacct.families.layer_kinds import LayerTypes, MlpLayerTypes
 from tfacct.families.llama import OwnCodeLlama
@@ -67,7 +67,7 @@ class Exaone4(ExaoneWindows):
     norms = "after"
 
 
-class ExaoneMoe(ExaoneWindows, SharedExperts):
+class ExaoneMoe(SharedExperts, ExaoneWindows):
     """K-EXAONE: EXAONE 4's attention, with norms before attention and MLP; experts and shared experts after the first
     layers."""
 
@@ -88,6 +88,3 @@ class ExaoneMoe(ExaoneWindows, SharedExperts):
         if self.mlp_layer_types == []:
             return [number >= self.first_k_dense_replace for number in range(self.num_hidden_layers)]
         return super().moe_layers()
-
-    def layers(self) -> list[Layer]:
-        return with_experts(super().layers(), self.moe_layers())
