@@ -14,7 +14,6 @@ from tfacct.architecture.parts import (
     Embedding,
     Experts,
     FeedForward,
-    Head,
     LightningAttention,
     Part,
     QKNorm,
@@ -63,6 +62,8 @@ class GemmaBase(Decoder):
     attention_bias: StrictBool = False
     norm_weight_minus_one = True
     embedding_options = dict(scaled=True)  # by √hidden_size
+    mask = property(lambda self: "prefix" if self.use_bidirectional_attention else "causal")
+    """Bidirectional in the prefix of PaliGemma."""
 
 
 class Gemma(GemmaBase):
@@ -72,14 +73,12 @@ class Gemma(GemmaBase):
     use_bidirectional_attention: StrictBool | None = None
     nested_defaults = dict(vocab_size=256000, hidden_size=3072, num_hidden_layers=28, num_attention_heads=16)
     ignored_fields = "hidden_activation"
+    attention_options = dict(mask=attrgetter("mask"))
 
     @property
     def activation(self) -> str:
         """The activation. The first releases have `gelu` but use its tanh form; the class also corrects this."""
         return "gelu_pytorch_tanh" if self.hidden_act == "gelu" else self.hidden_act
-
-    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
-        return super().attention(layer, mask="prefix" if self.use_bidirectional_attention else "causal")
 
 
 class GemmaAround(GemmaBase):
@@ -89,9 +88,8 @@ class GemmaAround(GemmaBase):
     layer_module_names = NORMS_AROUND
     norms: ClassVar[Literal["before", "around"]] = "around"
     activation = property(attrgetter("hidden_activation"))
-
-    def head(self, **overrides: Any) -> Head:
-        return super().head(softcap=getattr(self, "final_logit_softcapping", None))
+    softcap = property(lambda self: getattr(self, "final_logit_softcapping", None))
+    head_options = dict(softcap=attrgetter("softcap"))
 
 
 class Gemma2(GemmaAround):
@@ -106,6 +104,10 @@ class Gemma2(GemmaAround):
     use_bidirectional_attention: StrictBool | None = None
     ignored_fields = "sliding_window_size"
     nested_defaults = dict(vocab_size=256000, hidden_size=2304, num_hidden_layers=26, num_attention_heads=8)
+    attention_scale = property(lambda self: self.query_pre_attn_scalar**-0.5)
+    attention_options = dict(
+        softcap=attrgetter("attn_logit_softcapping"), scale=attrgetter("attention_scale"), mask=attrgetter("mask")
+    )
 
     def has_window(self, number: int) -> bool:
         """True for even layers, counted from 0."""
@@ -113,12 +115,6 @@ class Gemma2(GemmaAround):
 
     def layers(self) -> list[Layer]:
         return [Layer(window) for window in self.windows(self.has_window, self.sliding_window)]
-
-    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
-        """Soft-capped scores; bidirectional in the prefix of PaliGemma 2."""
-        how: dict[str, Any] = {"softcap": self.attn_logit_softcapping, "scale": self.query_pre_attn_scalar**-0.5}
-        mask = "prefix" if self.use_bidirectional_attention else "causal"
-        return super().attention(layer, **{**how, "mask": mask, **overrides})
 
 
 class VaultGemma(Gemma2):

@@ -475,6 +475,7 @@ class OpenELM(DecoderBase):
     rope_freq_constant: PositiveFloat = 10_000
 
     rms_norm_eps = 1e-6
+    qk_norm = property(lambda self: QKNorm(0) if self.normalize_qk_projections else None)
     required_values = {"normalization_layer_name": "rms_norm"}
     mlp_options = dict(gated=attrgetter("ffn_with_glu"))
     qk_norm = property(lambda self: QKNorm(0) if self.normalize_qk_projections else None)

@@ -43,15 +43,14 @@ class Qwen(Decoder):
     in_blocks: StrictBool | None = None
     reference_only = "sliding_window max_window_layers"
     null_means = {"num_key_value_heads": "num_attention_heads"}
-
-    def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
-        """Bidirectional if is_causal is false. `in_blocks` is a field of tfacct, not of published configs."""
-        mask = "blocks" if self.in_blocks else "causal"
-        return super().attention(layer, **overrides, causal=self.is_causal is not False, mask=mask)
+    causal = property(lambda self: self.is_causal is not False)
+    mask = property(lambda self: "blocks" if self.in_blocks else "causal")
+    """`in_blocks` is a field of tfacct, not of published configs."""
+    attention_options = dict(causal=attrgetter("causal"), mask=attrgetter("mask"))
 
     def hf_cache(self) -> Transformer:
         """The class also caches keys and values if is_causal is false."""
-        if self.is_causal is not False:
+        if self.causal:
             return super().hf_cache()
 
         def cached(part: Part) -> Part:
@@ -69,7 +68,7 @@ class Qwen(Decoder):
                 f"sliding_window = {self.sliding_window} must be at least 2",
                 "use_sliding_window=false switches it off",
             )
-        if self.is_causal is False:
+        if not self.causal:
             raise self.refused("is_causal", False)
         return self.sliding_window
 
@@ -378,12 +377,14 @@ class MiMoV2Flash(Decoder):
     task_heads = DECODER
     layer_module_names = {**EXPERT_MODULES, **SINK_MODULES}
     layer_tensor_names = {**EXPERT_TENSORS, **SINK_TENSORS}
-    partial_rotary_factor = 0.334
+    partial_rotary, partial_rotary_factor = True, 0.334
     rope_by_kind = {
         FULL: {"rope_type": "default", "rope_theta": 5_000_000.0, "partial_rotary_factor": partial_rotary_factor},
         SLIDING: {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": partial_rotary_factor},
     }
-    expert_count = "n_routed_experts"
+    expert_count, attention_out_bias = "n_routed_experts", False
+    scales = property(lambda self: Scales(values=self.attention_value_scale))
+    attention_options = dict(value_dim=attrgetter("v_head_dim"), scales=attrgetter("scales"))
 
     @property
     def window(self) -> int:
@@ -416,11 +417,4 @@ class MiMoV2Flash(Decoder):
         return {"kv_heads": kv_heads, "group": group, "head_dim": self.head_dim}
 
     def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
-        return super().attention(
-            layer,
-            value_dim=self.v_head_dim,
-            rope_dim=self.rotary_size(layer),
-            scales=Scales(values=self.attention_value_scale),
-            out_bias=False,
-            sinks=layer.window is not None,
-        )
+        return super().attention(layer, sinks=layer.window is not None)

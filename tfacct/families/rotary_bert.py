@@ -14,7 +14,6 @@ from tfacct.architecture.parts import (
     Embedding,
     Experts,
     FeedForward,
-    Head,
     Norm,
     Part,
     Pooler,
@@ -39,7 +38,7 @@ from tfacct.families.bert import (
     PositionsAfterPadding,
     mlm_head_modules,
 )
-from tfacct.families.decoder import QK_NORMS, DecoderBase, Layer, Window
+from tfacct.families.decoder import DIVIDED_HEAD_DIM, QK_NORMS, DecoderBase, Layer, Window
 from tfacct.families.family import ABSENT, NULL_HEADS, attention_modules, mlp_modules
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import (
@@ -371,7 +370,15 @@ class ModernBert(DecoderBase):
         **mlp_modules("mlp", "Wi", "Wo", "Wi"),
     }
     activation = property(attrgetter("hidden_activation"))
+    num_key_value_heads, head_dim = property(attrgetter("num_attention_heads")), DIVIDED_HEAD_DIM
     attention_options = dict(causal=attrgetter("causal"))
+    head_options = dict(
+        bias=attrgetter("decoder_bias"),
+        transform=attrgetter("classifier_activation"),
+        transform_bias=attrgetter("classifier_bias"),
+        norm_bias=attrgetter("norm_bias"),
+        eps=attrgetter("norm_eps"),
+    )
     norm_kind, eps_field, embedding_norm = "layer", "norm_eps", True
     norm_learned = property(lambda self: "both" if self.norm_bias else "scale")
     window = property(lambda self: 2 * (self.local_attention // 2) + 1)
@@ -389,10 +396,6 @@ class ModernBert(DecoderBase):
             norm_shift=self.norm_bias,
         )
 
-    def head_sizes(self, layer: Layer) -> dict[str, int]:
-        size = require_even(self.divide("hidden_size", "num_attention_heads"))
-        return {"kv_heads": self.num_attention_heads, "group": 1, "head_dim": size}
-
     def layer_rope(self, layer: Layer) -> Rotary:
         """Layers with a window have a different base."""
         theta = self.global_rope_theta or 160_000.0
@@ -409,16 +412,6 @@ class ModernBert(DecoderBase):
         block = super().block(layer)
         attention, mlp = block.sublayers
         return block if layer.kind != FIRST else Block((replace(attention, norm=None), mlp))
-
-    def head(self, **overrides: Any) -> Head:
-        """Logits after a projection, an activation and a norm."""
-        return super().head(
-            bias=self.decoder_bias,
-            transform=self.classifier_activation,
-            transform_bias=self.classifier_bias,
-            norm_bias=self.norm_bias,
-            eps=self.norm_eps,
-        )
 
 
 class ModernBertDecoder(ModernBert):
@@ -591,15 +584,13 @@ class Esmc(Llama):
     module_names = LM_HEAD
     layer_module_names = QK_NORMS
     attention_options = dict(causal=False)
+    head_options = dict(bias=True, transform="gelu", eps=eps)
     residual_factor = property(lambda self: (36 / self.num_hidden_layers) ** 0.5)
 
     def check(self) -> None:
         super().check()
         if self.tie_word_embeddings and self.task_head.head == "lm":
             raise self.refused("tie_word_embeddings", True)
-
-    def head(self, **overrides: Any) -> Head:
-        return Head(hidden=self.hidden_size, vocab=self.vocab_size, bias=True, transform="gelu", eps=self.eps)
 
     def embeddings_and_head(self) -> dict[str, Any]:
         return {**super().embeddings_and_head(), "final_norm": replace(self.norm(), learned="scale")}
