@@ -71,7 +71,7 @@ class Candidate(NamedTuple):
 
 class SearchResult(NamedTuple):
     """`fitting`: layouts that fit, each with the variants that fit, less recomputation first. `larger`: layouts that do
-    not fit, with the fewest sequences possible, the smallest first. `skipped`: a reason for each other layout."""
+    not fit, with the least memory possible, the smallest first. `skipped`: a reason for each other layout."""
 
     fitting: list[list[Candidate]]
     larger: Sequence[Candidate]
@@ -141,8 +141,8 @@ def serving_collectives(model: LoadedModel, mesh: Mesh, share: Workload, dtype: 
 class TrainingSearch:
     """The training steps of all layouts, with the global batch.
 
-    Each of `recompute` is tried, the cheapest first; with `least`, a step has micro-batches of one sequence and uses
-    the least memory. If a recipe has several micro-batches, so has each layout.
+    Each of `recompute` is tried, the cheapest first; with `least`, a step uses the least memory. If a recipe has
+    several micro-batches, so has each layout.
     """
 
     def __init__(
@@ -258,26 +258,34 @@ class TrainingSearch:
         return divisors([sequences]) if self.times == 1 else [sequences // self.times]
 
     def _smallest(self, mesh: Mesh) -> tuple[int, int, str, Mesh]:
-        """The fewest bytes of a step with the smallest micro-batch, its size, and the recomputation."""
-        batch = self._sizes(mesh)[0]
-        ways = [(max(map(self._peak, self._steps(mesh, batch, how))), how) for how in self._supported(mesh)]
-        size, how = min(ways, key=itemgetter(0))
-        return size, batch, how, mesh
+        """The fewest bytes of a step, its micro-batch, and the recomputation. The micro-batch is the smallest, or all
+        sequences, which accumulate no gradients."""
+        sizes = self._sizes(mesh)
+        ways = [
+            (max(map(self._peak, self._steps(mesh, batch, how))), batch, how, mesh)
+            for how in self._supported(mesh)
+            for batch in dict.fromkeys((sizes[0], sizes[-1]))
+        ]
+        return min(ways, key=itemgetter(0))
 
     def _largest(self, mesh: Mesh, how: str) -> tuple[int, int]:
-        """The largest micro-batch that fits, and its peak bytes; None if not one sequence fits.
+        """The largest micro-batch that fits, and its peak bytes; 0 if none fits.
 
-        The peak is nearly linear in the size, so the first two sizes predict where to search."""
+        All sequences at once accumulate no gradients and may fit where one does not. Of fewer, the peak is nearly
+        linear in the size, so the first two sizes predict where to search."""
         sizes, known = self._sizes(mesh), dict[int, int]()
+        last = len(sizes) - 1
 
         def fits(at: int) -> bool:
             if at not in known:
                 known[at] = self._fitting(mesh, sizes[at], how)
             return known[at] > 0
 
+        if fits(last):
+            return sizes[last], known[last]
         if not fits(0):
             return 0, 0
-        low, high = 0, len(sizes)  # the last size that fits, the first one that does not
+        low, high = 0, last  # the last size that fits, the first one that does not
         while high - low > 1:
             at = low + 1
             if low > 0:
