@@ -70,7 +70,7 @@ def plan(
     >>> plan.layouts[0]["command"]
     'tfacct train llama-3.1-8b --ctx 4k --pp 8 --batch 64 --on 8x80GB'
     >>> load("llama-3.1-70b").plan(on="8x80GB", ctx="8k", batch=64).answer
-    '7 layouts fit. Least communication: pp=4 dp=2, 512 KiB sent a token.'
+    '7 layouts fit. Least communication: pp=4 dp=2, 512 KiB sent a decode step.'
 
     `on`: the devices (`"64xh100"`), or the memory of each of `gpus`. The batch (or `global_batch_size`) is that of all
     devices; by default, a training step has the fewest sequences that all layouts divide. Usable memory of each device:

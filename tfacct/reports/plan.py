@@ -211,8 +211,8 @@ class Plan:
 
     @property
     def unit(self) -> str:
-        """What the bytes sent are counted per."""
-        return "a step" if self.recipe is not None else "a token" if self.model.has_cache else "a pass"
+        """What time and bytes sent are counted per. A decode step has one new token of each sequence."""
+        return "a step" if self.recipe is not None else "a decode step" if self.model.has_cache else "a pass"
 
 
 def plan(
@@ -555,13 +555,13 @@ def _tie(one: Plan) -> str | None:
     times, apart = units.time_range(seconds).replace(" … ", " and "), seconds[-1] / seconds[0] - 1
     medians = (estimates.step_error(*_step_of(one, of)).median for of in firsts)
     errors = [median for median in medians if median is not None]
-    shares = f"errors of the two estimates ({' and '.join(map(units.percent, errors))})"
     if len(errors) < len(firsts):
         tie = f"The errors of the two estimates ({times}) are not known"
-    elif apart < max(errors):
-        tie = f"A tie: {times} differ by {units.percent(apart)}, less than the {shares}"
+    elif apart < (most := max(errors)):
+        tie = f"A tie: {times} differ by {units.percent(apart)}, less than the larger error ({units.percent(most)})"
     else:
-        return f"{times} differ by {units.percent(apart)}, more than the {shares}."
+        both = " and ".join(map(units.percent, errors))
+        return f"{times} differ by {units.percent(apart)}, more than the errors of the two estimates ({both})."
     return f"{tie}. Measure both. Memory of {_layout_of(firsts[1])}: {_command(one, firsts[1])}"
 
 
