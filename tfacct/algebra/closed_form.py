@@ -42,20 +42,20 @@ def closed_form(
     if stepped or point.weights.rounds or (equation.right.metric is None and equation.right.times > LARGEST_IN_SYMBOLS):
         return _in_numbers(equation, in_numbers)
     try:
-        axis_names = in_symbols(shape, fixed=fixed)
+        symbolic = in_symbols(shape, fixed=fixed)
     except UsageError:  # an axis has two sizes: use numbers
         return _in_numbers(equation, in_numbers)
-    symbols = axis_names.symbols
+    symbols = symbolic.symbols
     keys = symbols.get("S", symbols["T"])  # without a cache, keys are the tokens
     known = {"batch": symbols["B"], "context": keys, "tokens": symbols["T"] if chunk else keys}
-    at = placed(unknown, shape, replace(moved(point, **known), ledger=axis_names.ledger), chunk=chunk)
+    at = placed(unknown, shape, replace(moved(point, **known), ledger=symbolic.ledger), chunk=chunk)
     polynomial = sympy.Poly(sympy.numer(sympy.together(equation.difference(at(x)))), x)
     *higher, slope, constant = (sympy.expand(c) for c in _without_zero_roots(polynomial).all_coeffs())
     if higher:
         return None
     root = sympy.expand(-constant / slope)
-    for axis in axis_names.products:  # N for K · G: replace the last factor by N / K
-        *others, last = axis_names.factors(axis)
+    for axis in symbolic.products:  # N for K · G: replace the last factor by N / K
+        *others, last = symbolic.factors(axis)
         root = sympy.expand(root.subs(symbols[last], symbols[axis] / prod(symbols[other] for other in others)))
     terms = [_quotient_text(term, symbols) for term in root.as_ordered_terms()]
     if None in terms or len(text := " + ".join(filter(None, terms))) > LONGEST_FORM:
@@ -92,10 +92,10 @@ def _quotient_text(term: Any, symbols: Mapping[str, Any]) -> str | None:
         if not all(base.is_Symbol or base.is_Integer for base in powers):
             return None
         coefficient, _ = side.as_coeff_Mul()
-        axis_names = [axis for axis, symbol in symbols.items() for _ in range(int(powers.get(symbol, 0)))]
+        factors = [axis for axis, symbol in symbols.items() for _ in range(int(powers.get(symbol, 0)))]
         sign = "-" if coefficient < 0 else ""
-        number = [] if abs(coefficient) == 1 and axis_names else [f"{abs(int(coefficient)):,}"]
-        sides.append(sign + "·".join([*number, *axis_names]))
+        number = [] if abs(coefficient) == 1 and factors else [f"{abs(int(coefficient)):,}"]
+        sides.append(sign + "·".join([*number, *factors]))
     if sides[1] == "1":
         return sides[0]
     return f"{sides[0]}/{sides[1]}" if "·" not in sides[1] else f"{sides[0]}/({sides[1]})"

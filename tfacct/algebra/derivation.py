@@ -18,7 +18,7 @@ class Factor(NamedTuple):
     `axis`: name of the axis, empty for a number or a sum. `blocks`: it counts layers.
     """
 
-    axis_names: str
+    symbols: str
     numbers: str
     value: int
     axis: str = ""
@@ -107,14 +107,14 @@ def ordered(factors: Iterable[Factor], axes: Sequence[str]) -> list[Factor]:
     def rank(factor: Factor) -> tuple[int, int]:
         if factor.axis:
             return 1, axes.index(factor.axis) if factor.axis in axes else 0
-        return (2 if factor.sum or not factor.axis_names.isdigit() else 0), 0
+        return (2 if factor.sum or not factor.symbols.isdigit() else 0), 0
 
     return sorted(factors, key=rank)
 
 
 def in_axes(factors: Iterable[Factor], axes: Sequence[str] = ()) -> str:
     """Product in symbols: `2·B·T·D`."""
-    return _product(ordered(factors, axes), TIMES, lambda factor: factor.axis_names)
+    return _product(ordered(factors, axes), TIMES, lambda factor: factor.symbols)
 
 
 def in_numbers(factors: Iterable[Factor], axes: Sequence[str] = ()) -> str:
@@ -141,11 +141,11 @@ def _product(factors: Sequence[Factor], times: str, how: Callable[[Factor], str]
 
 def _sum(one: int, other: int, sign: str) -> TracedInt:
     value = int(one) + int(other) if sign == "+" else int(one) - int(other)
-    axis_names, numbers = (
+    symbols, numbers = (
         f"{how(factors_of(one))} {sign} {_operand(other, how) if sign == '−' else how(factors_of(other))}"
         for how in (in_axes, in_numbers)
     )
-    return TracedInt(value, [Factor(axis_names, numbers, value, sum=True)])
+    return TracedInt(value, [Factor(symbols, numbers, value, sum=True)])
 
 
 def _operand(value: int, how: Callable[[Iterable[Factor]], str]) -> str:

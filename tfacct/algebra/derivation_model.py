@@ -130,7 +130,7 @@ class DerivationModel:
             found.setdefault(entry.path, {}).setdefault((entry.spec, factors), []).append(entry)
         return [self.step(alike, len(of_path) == 1, unit) for of_path in found.values() for alike in of_path.values()]
 
-    def axis_names(self, steps: Iterable[Step]) -> tuple[Axis, ...]:
+    def axes_of(self, steps: Iterable[Step]) -> tuple[Axis, ...]:
         """All axes in the steps and in the meanings of these axes."""
         text = " ".join(" ".join((step.spec, *step.more, step.symbols)) for step in steps)
         used, pending = set[str](), {*AXIS.findall(text)}
@@ -273,7 +273,7 @@ def _merged_factors(entries: Sequence[Entry]) -> list[Factor]:
     if len(blocks) < 2:
         return [*rest, *blocks]
     value = sum(factor.value for factor in blocks)
-    names, numbers = " + ".join(f.axis_names for f in blocks), " + ".join(f"{f.value:,}" for f in blocks)
+    names, numbers = " + ".join(f.symbols for f in blocks), " + ".join(f"{f.value:,}" for f in blocks)
     return [*rest, Factor(f"({names})", f"({numbers}) layers", value, blocks=True)]
 
 
@@ -282,7 +282,7 @@ def _with_unit(factors: list[Factor], unit: str) -> list[Factor]:
     if unit != "bytes":
         return factors
     for place, factor in enumerate(factors):
-        if factor.axis_names.isdigit() and not factor.blocks:
+        if factor.symbols.isdigit() and not factor.blocks:
             return [*factors[:place], factor._replace(numbers=f"{factor.numbers} bytes"), *factors[place + 1 :]]
     plain = all(factor.axis or factor.blocks for factor in factors)
     return [Factor("1", "1 byte", 1), *factors] if plain else factors

@@ -112,12 +112,12 @@ def _of_stacks(stacks: Sequence[Powers], sums: Sequence[_Sum]) -> list[Term]:
         if sum_.found:
             alike.setdefault(tuple(sum_.terms()), []).append(Term(1, blocks))
     found: list[Term] = []
-    for terms, axis_names in alike.items():
-        together = _times(Term(1, (0,) * len(axis_names[0].powers)), terms)
-        if len(axis_names) > 1 and together.inside:
-            found.append(replace(together, over=tuple(axis_names)))
+    for terms, fronts in alike.items():
+        together = _times(Term(1, (0,) * len(fronts[0].powers)), terms)
+        if len(fronts) > 1 and together.inside:
+            found.append(replace(together, over=tuple(fronts)))
         else:
-            found += [_times(axis, terms) for axis in axis_names]
+            found += [_times(front, terms) for front in fronts]
     return found
 
 
@@ -191,10 +191,10 @@ def _monomials(part: Polynomial) -> list[Term]:
     return sorted((Term(count, powers) for powers, count in part.items()), key=_lexical)
 
 
-def _shared(terms: Sequence[tuple[Powers, int]], axis_names: int) -> Term:
-    """Greatest common factor of the terms."""
+def _shared(terms: Sequence[tuple[Powers, int]], axes: int) -> Term:
+    """Greatest common factor of the terms, in this number of axes."""
     if not terms:
-        return Term(0, (0,) * axis_names)
+        return Term(0, (0,) * axes)
     return Term(gcd(*(count for _, count in terms)), tuple(map(min, *(powers for powers, _ in terms), terms[0][0])))
 
 

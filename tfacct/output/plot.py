@@ -49,7 +49,7 @@ def save(chart: Chart, path: Path, look: Look | None = None) -> None:
 
     figure, kind = draw(chart, look), path.suffix[1:].lower()
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
-    with _axis_names(), rc_context({"svg.hashsalt": "tfacct"}):  # the same chart gives the same file
+    with _settings(), rc_context({"svg.hashsalt": "tfacct"}):  # the same chart gives the same file
         files.write("output", path, lambda temporary: figure.savefig(temporary, format=kind, dpi=150, metadata=undated))
 
 
@@ -76,7 +76,7 @@ def axes(chart: Chart, ax: Axes | None = None, *, look: Look | None = None) -> A
         return _compose(pyplot.figure(figsize=_inches(chart), layout="constrained"), chart, look)
     named = len(chart.series) + len(chart.levels) if chart.kind in ("bars", "pairs") else 0
     rows = bool(chart.marks) + math.ceil(named / drawing.IN_A_ROW)
-    with _axis_names():
+    with _settings():
         ax.set_title(_title(chart.title), loc="left", pad=6 + LINE * rows, color=look.ink, **HEADING)
         drawing.draw(ax, chart, look)
     return ax
@@ -86,7 +86,7 @@ def _compose(figure: Figure, chart: Chart, look: Look) -> Axes:
     """Fill a figure and return its first axes."""
     charts = [chart, *chart.side_charts]
     figure.set_facecolor(look.ground)
-    with _axis_names():
+    with _settings():
         figure.suptitle(_title(chart.title), x=0.01, ha="left", color=look.ink, **HEADING)
         caption = textwrap.fill(_unbroken(chart.caption), CAPTION)
         figure.supxlabel(caption, fontsize=POINTS, x=0.01, ha="left", color=look.ink)
@@ -111,7 +111,7 @@ def _unbroken(text: str) -> str:
     return re.sub(r"(?<=\d) (?=[A-Z]i?B?\b)|(?<=[×÷+]) | (?=[×÷+])", "\N{NO-BREAK SPACE}", text)
 
 
-def _axis_names() -> Any:
+def _settings() -> Any:
     """Matplotlib settings: font sizes, hatches, no math mode."""
     from matplotlib import rc_context
 

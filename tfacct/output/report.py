@@ -132,8 +132,8 @@ class Column(NamedTuple):
             case "bytes" if self.unit:
                 return f"{int(cell):,} B" if digits else units.in_binary_unit(round(cell), self.unit)
             case "flops" | "params" | "bytes" if not digits:
-                tick_text = {"flops": units.si, "params": units.people, "bytes": units.binary}[self.kind]
-                return tick_text(round(cell))
+                formatted = {"flops": units.si, "params": units.people, "bytes": units.binary}[self.kind]
+                return formatted(round(cell))
         return f"{int(cell):,}" if cell == int(cell) else f"{float(cell):,.2f}"
 
 

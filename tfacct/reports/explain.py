@@ -137,7 +137,7 @@ def _derivation(
         rule = f"{rule}; ⌈ ⌉ rounds up"
     if any("⌊" in step.symbols for step in steps):
         rule = f"{rule}; ⌊ ⌋ rounds down"
-    used = model.axis_names(steps)
+    used = model.axes_of(steps)
     return Derivation(unit, rule, used, components, *in_words)
 
 
@@ -201,7 +201,7 @@ def _flops_in_words(model: LoadedModel, work: Workload, entries: Sequence[Entry]
 
 def _payer(entry: Entry, work: Workload) -> str:
     """The axis that a product is counted by: new tokens, source tokens, keys or masked pairs; empty for a sequence."""
-    if pairs := next((factor.axis_names for factor in entry.factors if factor.sum), ""):
+    if pairs := next((factor.symbols for factor in entry.factors if factor.sum), ""):
         return pairs
     if entry.has("O"):
         return "T" if work.logits == "all" else ""
@@ -213,7 +213,7 @@ def _share(entries: Sequence[Entry], who: str, work: Workload, factor: int) -> _
     keys: dict[str, tuple[int, int]] = {}
     counts = {"T": work.tokens, "I": work.new_source, "": 1}
     for entry in entries:
-        by_axis = {one.axis or one.axis_names: one.value for one in entry.factors}
+        by_axis = {one.axis or one.symbols: one.value for one in entry.factors}
         many = counts.get(who, by_axis.get(who, 1))
         met = entry.has(*KEYS) if who in NEW else ""
         each = entry.value // max(1, work.batch * many * by_axis.get(met, 1))
@@ -338,7 +338,7 @@ def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, in
     bytes are rounded up."""
     found: dict[str, tuple[int, int]] = {}
     for entry in entries:
-        if any("⌈" in factor.axis_names for factor in entry.factors):
+        if any("⌈" in factor.symbols for factor in entry.factors):
             return None
         name = entry.has(*CACHE_AXES)
         many = next((one.value for one in entry.factors if one.axis == name and name), 1)

@@ -104,7 +104,7 @@ class Grid:
             values["T"] = ROUNDED_TOKENS
         self.values = values
 
-    def axis_names(self, point: Mapping[str, int]) -> dict[str, int]:
+    def sizes_at(self, point: Mapping[str, int]) -> dict[str, int]:
         """Sizes of the axes of a formula at a point."""
         heads = point["K"] * point.get("G", 1)
         sizes = {**point, "N": heads, "D": heads * point[WIDTHS if self.free_heads else "H"]}
@@ -113,7 +113,7 @@ class Grid:
 
     def model(self, point: Mapping[str, int]) -> LoadedModel:
         """The model of a point. Raises UsageError if the family does not support these sizes."""
-        sizes = self.axis_names(point)
+        sizes = self.sizes_at(point)
         fields = {name: sizes[axis] for axis, name in self.fields.items()}
         fields |= {name: sizes[axis] for name, axis in SAME.items() if name in self.given.raw}
         halves, angles = dict.fromkeys(self.halves, 0.5), dict.fromkeys(self.angles)
@@ -169,7 +169,7 @@ def proven_steps(model: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator
     formula = saved_formula(small_model(model, recipe), recipe, Workload(tokens, tokens, SEVERAL))
     symbols = {str(symbol): symbol for symbol in formula.total.free_symbols}
     smallest = {axis: values[0] for axis, values in grid.values.items()}
-    unvaried = [axis for axis in symbols if axis not in grid.axis_names(smallest)]
+    unvaried = [axis for axis in symbols if axis not in grid.sizes_at(smallest)]
     if unvaried:
         raise UsageError(f"{model.family}: not proven: no small models vary {', '.join(unvaried)}")
     evaluate = sympy.lambdify(list(symbols.values()), formula.total)
@@ -177,7 +177,7 @@ def proven_steps(model: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator
     for done, point in enumerate(grid.points(recipe), start=1):
         if done % 48 == 0:
             progress(f"counting in {recipe.dtype}", done, grid.size)
-        sizes = grid.axis_names(point.sizes)
+        sizes = grid.sizes_at(point.sizes)
         wrong += int(evaluate(*(sizes[axis] for axis in symbols))) != point.saved
     heads = symbols.get("K", sympy.Integer(1)) * symbols.get("G", sympy.Integer(1))
     opened = sympy.expand(formula.total.subs({symbols["D"]: heads * sympy.Symbol("Dn")} if "D" in symbols else {}))

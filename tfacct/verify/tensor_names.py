@@ -139,7 +139,7 @@ GGUF_COMPARED = frozenset("llama qwen2 qwen2moe qwen3 qwen3moe gemma gemma2 gemm
 """Architectures, by their GGUF names, whose modules are all in that list."""
 
 
-class TracedInt(NamedTuple):
+class Spelling(NamedTuple):
     """A name in the form of a class. `expert`: index of the star that counts experts, which the class's name does not
     have."""
 
@@ -150,14 +150,14 @@ class TracedInt(NamedTuple):
 @cache
 def spellings(
     starred: str, body: str, checkpoint_conversion_mapping: tuple[tuple[str, str], ...] = ()
-) -> tuple[TracedInt, ...]:
+) -> tuple[Spelling, ...]:
     """Names that a class may have for a tensor of a file, those that `checkpoint_conversion_mapping` makes of it first,
     because a class may have another tensor of the file's name. `body`: prefix of a whole model.
 
     >>> [one.name for one in spellings("h.*.mlp.c_fc.weight", "transformer.")]
     ['h.*.mlp.c_fc.weight', 'transformer.h.*.mlp.c_fc.weight']
     >>> spellings("model.layers.*.block_sparse_moe.experts.*.w1.weight", "model.")[-1]
-    TracedInt(name='layers.*.mlp.experts.gate_proj.weight', expert=1)
+    Spelling(name='layers.*.mlp.experts.gate_proj.weight', expert=1)
     """
     names = [starred]
     for beginning, instead in WRAPPERS:
@@ -170,13 +170,13 @@ def spellings(
         names += [re.sub(pattern, instead, name) for name in names if re.search(pattern, name)]
     if body:
         names += [body + name for name in names] + [name.removeprefix(body) for name in names if name.startswith(body)]
-    found: dict[TracedInt, None] = {}
+    found: dict[Spelling, None] = {}
     for name in dict.fromkeys(names):
-        found[TracedInt(name)] = None
+        found[Spelling(name)] = None
         for each in EACH:
             before, expert, _ = name.partition(each)
             if expert:
-                found[TracedInt(name.replace(each, each.removesuffix("*.")), before.count("*"))] = None
+                found[Spelling(name.replace(each, each.removesuffix("*.")), before.count("*"))] = None
     return tuple(found)
 
 
