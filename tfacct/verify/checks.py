@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -135,13 +136,18 @@ def traced_blocks(model: LoadedModel, all_layers: bool) -> tuple[int, int]:
     return (blocks if all_layers else len(stacks)), blocks
 
 
-def reference_modules(asking: str) -> tuple[ModuleType, ModuleType]:
-    """The modules that import torch: counters and the model. Raises MissingExtraError without torch."""
+def reference_module(name: str, problem: str, extra: str = "", others: str = "") -> ModuleType:
+    """A module that imports torch or transformers. Raises MissingExtraError without them."""
     try:
-        from tfacct.reference import counting, model
+        return import_module(f"tfacct.reference.{name}")
     except ImportError:
-        raise MissingExtraError(f"{asking} needs torch and fvcore", "measure") from None
-    return counting, model
+        raise MissingExtraError(problem, extra, others) from None
+
+
+def reference_modules(asking: str) -> tuple[ModuleType, ModuleType]:
+    """The counters and the model. Raises MissingExtraError without torch."""
+    problem = f"{asking} needs torch and fvcore"
+    return reference_module("counting", problem, "measure"), reference_module("model", problem, "measure")
 
 
 def shape_kernels() -> AbstractContextManager[None]:
@@ -360,11 +366,7 @@ def class_checks(model: LoadedModel, work: Workload) -> Iterator[Check]:
     if not table:
         return
     _check_class(model, work)
-    try:
-        from tfacct.reference import hf
-    except ImportError:
-        asking = option("against", "transformers")
-        raise MissingExtraError(f"{asking} needs transformers", others="transformers") from None
+    hf = reference_module("hf", f"{option('against', 'transformers')} needs transformers", others="transformers")
     with config_errors(model):
         built = hf.build(model.of_class, model.config.task_head.auto)
     try:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from tfacct.architecture.parts import Attention, Experts, LatentAttention
-from tfacct.base.errors import ConfigError, MissingExtraError, TfacctError, UsageError, cut
+from tfacct.base.errors import ConfigError, TfacctError, UsageError, cut
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.base.units import dtype_bits
@@ -24,7 +23,7 @@ from tfacct.parallel.rules import collectives
 from tfacct.parallel.shard_shapes import shard
 from tfacct.parallel.support import ROUTING, check_mesh, check_shardable, routing_bits
 from tfacct.parallel.verified import verified
-from tfacct.verify.checks import Check, config_errors, renamed
+from tfacct.verify.checks import Check, config_errors, reference_module, renamed
 
 USUAL = (Mesh(2, fsdp=2), Mesh(2), Mesh(fsdp=2))
 """Default layouts: the first that works is checked."""
@@ -262,10 +261,4 @@ def _step(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publish
 
 
 def _module(name: str) -> ModuleType:
-    """The module that imports torch and transformers. Raises MissingExtraError without them."""
-    try:
-        return import_module(f"tfacct.reference.{name}")
-    except ImportError:
-        raise MissingExtraError(
-            "the checks of a layout need torch and transformers", "measure", "transformers"
-        ) from None
+    return reference_module(name, "the checks of a layout need torch and transformers", "measure", "transformers")

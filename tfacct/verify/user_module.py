@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tfacct.base.errors import MissingExtraError, UsageError
+from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
@@ -19,7 +19,7 @@ from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Matmul
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import maps, selection
 from tfacct.loading.model import LoadedModel
-from tfacct.verify.checks import Counts, cache_by_block, class_flops
+from tfacct.verify.checks import Counts, cache_by_block, class_flops, reference_module
 from tfacct.verify.matching import HEAD, CodeTensor, Match, Matched, match
 from tfacct.verify.places import TABLE
 
@@ -433,18 +433,12 @@ class ModuleOptions:
     train: bool = False
 
 
-def _reference_modules() -> tuple[Any, Any, Any]:
-    """The modules that import torch. Raises MissingExtraError without torch."""
-    try:
-        from tfacct.reference import user_module, user_module_fvcore, watching
-    except ImportError:
-        raise MissingExtraError("check needs torch", "measure") from None
-    return user_module, user_module_fvcore, watching
-
-
 def checked(model: LoadedModel, module: Any, named: str, options: ModuleOptions) -> Compared:
     """Compares a module, a factory or the name of one with a model. Needs torch. Raises TfacctError."""
-    user_module, user_module_fvcore, watching = _reference_modules()
+    user_module, user_module_fvcore, watching = (
+        reference_module(name, "check needs torch", "measure")
+        for name in ("user_module", "user_module_fvcore", "watching")
+    )
     if options.device not in ("meta", "cpu"):
         raise UsageError(f"{option('device')} is meta or cpu, not {options.device!r}")
     make = user_module.build if isinstance(module, str) else partial(user_module.called, named=named)
@@ -476,10 +470,8 @@ def _saved(model: LoadedModel, built: Built, module: Any, work: Workload) -> tup
     from tfacct.training.recipe import Recipe
     from tfacct.verify.training import bound_of
 
-    try:
-        from tfacct.reference import user_module_step
-    except ImportError:
-        raise MissingExtraError(f"{option('train')} needs transformers", others="transformers") from None
+    problem = f"{option('train')} needs transformers"
+    user_module_step = reference_module("user_module_step", problem, others="transformers")
     if built.module is module:
         raise UsageError(
             f"{option('train')} changes the module's dtype, so it does not accept an instance",
