@@ -105,6 +105,13 @@ Sets = Annotated[
 Limit = Annotated[int | None, Option("At most N rows; 0: all.", "N")]
 
 
+Source = Annotated[
+    Size | None, Option("Source tokens of an encoder. Default: the model's longest.", "J", STEP, advanced=True)
+]
+Tokens = Annotated[Size | None, Option("How many tokens of the context are new. Default: all.", "T", STEP)]
+Decode = Annotated[bool, Option("A decode step: same as --tokens 1.", None, STEP, default=False)]
+
+
 class Lengths(TypedDict, total=False):
     """Lengths of whole sequences. Sizes are numbers, or text such as `"8k"`."""
 
@@ -112,9 +119,7 @@ class Lengths(TypedDict, total=False):
         Size | None,
         Option("Context in tokens (cached and new); 16k is 16,384. Default: the model's longest.", "S", STEP),
     ]
-    source: Annotated[
-        Size | None, Option("Source tokens of an encoder. Default: the model's longest.", "J", STEP, advanced=True)
-    ]
+    source: Source
 
 
 class Sequences(Lengths, total=False):
@@ -126,8 +131,8 @@ class Sequences(Lengths, total=False):
 class NewTokens(TypedDict, total=False):
     """The number of new tokens of a sequence."""
 
-    tokens: Annotated[Size | None, Option("How many tokens of the context are new. Default: all.", "T", STEP)]
-    decode: Annotated[bool, Option("A decode step: same as --tokens 1.", None, STEP, default=False)]
+    tokens: Tokens
+    decode: Decode
 
 
 class Step(Sequences, NewTokens, total=False):
@@ -146,6 +151,13 @@ class Usable(TypedDict, total=False):
             "Memory reserved per device for CUDA and NCCL. Default: 2GB, or 0 if --on is a bare size.", "SIZE", WHERE
         ),
     ]
+
+
+class Deployed(Usable, total=False):
+    """How a model is served: formats of its weights and its cache, and usable memory."""
+
+    dtype: Dtype
+    kv_dtype: KvDtype
 
 
 Engine = Annotated[
@@ -179,30 +191,32 @@ ExpertGroups = Annotated[
 ]
 
 
+Tp = Annotated[int, Option("Tensor parallelism over N ranks: shards heads, MLP and vocabulary.", **_RANKS)]
+Sp = Annotated[
+    bool, Option("Sequence parallelism: the tp ranks also shard the residual stream.", None, LAYOUT, default=False)
+]
+Pp = Annotated[int, Option("Pipeline parallelism: N stages.", **_RANKS)]
+Cp = Annotated[int, Option("Context parallelism over N ranks: shards each sequence.", **_RANKS)]
+
+
 class Ranks(TypedDict, total=False):
     """Ranks that shard a model."""
 
-    tp: Annotated[int, Option("Tensor parallelism over N ranks: shards heads, MLP and vocabulary.", **_RANKS)]
-    sp: Annotated[
-        bool, Option("Sequence parallelism: the tp ranks also shard the residual stream.", None, LAYOUT, default=False)
-    ]
+    tp: Tp
+    sp: Sp
     fsdp: Annotated[
         int, Option("FSDP: shards weights over N ranks (or groups of tp ranks), each with its own batch.", **_RANKS)
     ]
     ep: Annotated[int, Option("Expert parallelism: every N ranks of the layout share the experts.", **_RANKS)]
-    pp: Annotated[int, Option("Pipeline parallelism: N stages.", **_RANKS)]
-    cp: Annotated[int, Option("Context parallelism over N ranks: shards each sequence.", **_RANKS)]
+    pp: Pp
+    cp: Cp
 
 
 class Layout(Ranks, total=False):
     """A parallel layout."""
 
     dp: Annotated[
-        int,
-        Option(
-            "Data parallelism: N replicas, each with its own batch (DDP; HSDP with --fsdp).",
-            **_RANKS,
-        ),
+        int, Option("Data parallelism: N replicas, each with its own batch (DDP; HSDP with --fsdp).", **_RANKS)
     ]
     zero: Annotated[
         Literal[0, 1, 2, 3],
@@ -244,49 +258,55 @@ class Layout(Ranks, total=False):
     ]
 
 
+Optimizer = Annotated[
+    str | None,
+    Option(
+        "adamw (default), sgd, adafactor, muon, adamw-8bit. Others: adamw-foreach, adamw-for-loop,"
+        " adamw-amsgrad, rmsprop, adagrad, adamax, nadam, sgd-foreach, sgd-momentum, sgd-momentum-foreach, none."
+        " From transformers: adafactor-transformers, adafactor-transformers-beta1. From bitsandbytes:"
+        " adamw-8bit-trainer (embeddings in 32 bits, as in Trainer), adamw-32bit, lion-8bit, lion-8bit-trainer,"
+        " lion-32bit, ademamix-8bit, paged-adamw-8bit, paged-adamw-32bit, paged-lion-8bit, paged-lion-32bit.",
+        "NAME",
+        RECIPE,
+        complete="optimizer",
+    ),
+]
+Lora = Annotated[
+    Size | None, Option("LoRA adapters of rank R on all linear layers, or on MODULES.", "R[:MODULES]", RECIPE)
+]
+AdapterDtype = Annotated[
+    str | None,
+    Option("Dtype of the adapters: fp32 (peft's default) or the dtype of the weights.", "DTYPE", RECIPE, advanced=True),
+]
+LoraDropout = Annotated[
+    float | None, Option("Dropout on the adapters' inputs. Default: 0.", "SHARE", RECIPE, advanced=True)
+]
+Loss = Annotated[
+    Literal["whole", "chunked"] | None,
+    Option("chunked: compute logits and loss for an eighth of the tokens at a time. Default: whole.", None, RECIPE),
+]
+MasterWeights = Annotated[
+    str | None, Option("fp32: the optimizer updates fp32 copies of 16-bit weights.", "DTYPE", RECIPE, advanced=True)
+]
+
+
 class MetricRecipe(TypedDict, total=False):
     """The part of a training recipe that changes the bytes of a metric. Defaults are those of `train`."""
 
     recompute: Recompute
-    optimizer: Annotated[
-        str | None,
-        Option(
-            "adamw (default), sgd, adafactor, muon, adamw-8bit. Others: adamw-foreach, adamw-for-loop,"
-            " adamw-amsgrad, rmsprop, adagrad, adamax, nadam, sgd-foreach, sgd-momentum, sgd-momentum-foreach, none."
-            " From transformers: adafactor-transformers, adafactor-transformers-beta1. From bitsandbytes:"
-            " adamw-8bit-trainer (embeddings in 32 bits, as in Trainer), adamw-32bit, lion-8bit, lion-8bit-trainer,"
-            " lion-32bit, ademamix-8bit, paged-adamw-8bit, paged-adamw-32bit, paged-lion-8bit, paged-lion-32bit.",
-            "NAME",
-            RECIPE,
-            complete="optimizer",
-        ),
-    ]
-    lora: Annotated[
-        Size | None, Option("LoRA adapters of rank R on all linear layers, or on MODULES.", "R[:MODULES]", RECIPE)
-    ]
-    adapter_dtype: Annotated[
-        str | None,
-        Option(
-            "Dtype of the adapters: fp32 (peft's default) or the dtype of the weights.", "DTYPE", RECIPE, advanced=True
-        ),
-    ]
-    lora_dropout: Annotated[
-        float | None, Option("Dropout on the adapters' inputs. Default: 0.", "SHARE", RECIPE, advanced=True)
-    ]
+    optimizer: Optimizer
+    lora: Lora
+    adapter_dtype: AdapterDtype
+    lora_dropout: LoraDropout
     weights_dtype: WeightsDtype
-    loss: Annotated[
-        Literal["whole", "chunked"] | None,
-        Option("chunked: compute logits and loss for an eighth of the tokens at a time. Default: whole.", None, RECIPE),
-    ]
+    loss: Loss
     attention: Attention
 
 
 class ModelStates(TypedDict, total=False):
     """Copies of weights and gradients, and offloading."""
 
-    master_weights: Annotated[
-        str | None, Option("fp32: the optimizer updates fp32 copies of 16-bit weights.", "DTYPE", RECIPE, advanced=True)
-    ]
+    master_weights: MasterWeights
     gradient_dtype: Annotated[
         str | None, Option("fp32: accumulate gradients in fp32, as in Megatron.", "DTYPE", RECIPE, advanced=True)
     ]
@@ -321,23 +341,18 @@ class MetricTerms(Counted, MetricRecipe, total=False):
     """Ways to count a metric, training included."""
 
 
-def _listed(name: str, metavar: str | None = None) -> Option:
-    about = of(TrainingRecipe.__annotations__[name])
-    return about._replace(metavar=metavar or about.metavar)
-
-
 class RecipeLists(TypedDict, total=False):
     """The recipe of a training step, each part of it one value or a list."""
 
-    recompute: Annotated[str | None, _listed("recompute")]
-    optimizer: Annotated[str | None, _listed("optimizer")]
-    lora: Annotated[Size | None, _listed("lora")]
-    adapter_dtype: Annotated[str | None, _listed("adapter_dtype")]
-    lora_dropout: Annotated[float | str | None, _listed("lora_dropout")]
-    weights_dtype: Annotated[str | None, _listed("weights_dtype")]
-    loss: Annotated[str | None, _listed("loss", "whole|chunked")]
-    attention: Annotated[str | None, _listed("attention", "sdpa|eager")]
-    master_weights: Annotated[str | None, _listed("master_weights")]
+    recompute: Recompute
+    optimizer: Optimizer
+    lora: Lora
+    adapter_dtype: AdapterDtype
+    lora_dropout: Annotated[float | str | None, of(LoraDropout)]
+    weights_dtype: WeightsDtype
+    loss: Annotated[str | None, of(Loss)._replace(metavar="whole|chunked")]
+    attention: Annotated[str | None, of(Attention)._replace(metavar="sdpa|eager")]
+    master_weights: MasterWeights
 
 
 Sizes = Collection[int] | str | None
@@ -352,7 +367,7 @@ class RankLists(TypedDict, total=False):
     ep: Annotated[Sizes, Option("Expert-parallel ranks: 1,8.", "N", LAYOUT)]
     pp: Annotated[Sizes, Option("Pipeline stages: 1,2,4.", "N", LAYOUT)]
     cp: Annotated[Sizes, Option("Context-parallel ranks: 1,2,4.", "N", LAYOUT)]
-    sp: Annotated[bool, of(Ranks.__annotations__["sp"])]
+    sp: Sp
 
 
 class LayoutLists(RankLists, total=False):
@@ -485,12 +500,9 @@ def typed(name: str, annotation: Any) -> str:
 
 def shared() -> dict[str, Any]:
     """Annotations of the shared options, in the order of the help."""
-    groups = (Step, {"dtype": Dtype, "kv_dtype": KvDtype}, Where, Layout, TrainingRecipe, Which, Shown)
-    found = {
-        name: kind
-        for group in groups
-        for name, kind in (group if isinstance(group, dict) else group.__annotations__).items()
-    }
+    found: dict[str, Any] = {}
+    for group in (Step, Deployed, Where, Layout, TrainingRecipe, Which, Shown):
+        found |= group.__annotations__
     named = [name for name in found if not of(found[name]).argument]
     named.sort(key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
     return {name: found[name] for name in sorted(named, key=lambda name: GROUPS.index(str(of(found[name]).group)))}

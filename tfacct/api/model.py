@@ -35,8 +35,8 @@ from tfacct.commands.solve import SolveOptions
 from tfacct.commands.sweep import LISTED, SweepOptions, sweep
 from tfacct.commands.train import TrainOptions
 from tfacct.commands.verify import VerifyOptions
-from tfacct.ledger.workload import Logits, Step
-from tfacct.options import MetricTerms, Size
+from tfacct.ledger.workload import Logits
+from tfacct.options import Size, Step
 from tfacct.output.answer import answered
 
 if TYPE_CHECKING:
@@ -288,17 +288,18 @@ class Model(Rated):
         from tfacct.accounts.metrics import metric as named
         from tfacct.algebra.arrays import evaluate
         from tfacct.loading.selection import workload
-        from tfacct.options import counting, request, sizes
 
         if not isinstance(metric, str):
             raise UsageError(f"evaluate takes one metric, not {metric!r}", "call it once for each")
-        given: Any = {name: value for name, value in options.items() if name in MetricTerms.__annotations__}
+        given: Any = {name: value for name, value in options.items() if name in opt.MetricTerms.__annotations__}
         variables = {name: value for name, value in options.items() if name not in given}
-        found, terms = named(metric, [self.ledger]), counting(given)
-        work = workload(self.loaded, request({"source": source}, logits=given.get("logits") or "all"))
+        found, terms = named(metric, [self.ledger]), opt.counting(given)
+        work = workload(self.loaded, opt.request({"source": source}, logits=given.get("logits") or "all"))
         terms.check_recipe([found])
         point = terms.point(self.loaded, work, [found])
-        read = {name: list(sizes(name, each)) if isinstance(each, str) else each for name, each in variables.items()}
+        read = {
+            name: list(opt.sizes(name, each)) if isinstance(each, str) else each for name, each in variables.items()
+        }
         return evaluate(found, self.architecture, point, read, exact=exact)
 
     def explore(self, *, vs: ModelBase | Source | None = None, **options: Unpack[ExploreOptions]) -> Page:

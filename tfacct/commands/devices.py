@@ -1,6 +1,6 @@
 """Devices by name, and a sweep that describes this machine as one."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from tfacct.commands.command import Command, Found, Variant, tick
 from tfacct.options import Option
@@ -9,14 +9,7 @@ Name = Annotated[str | None, Option("A device, or its TOML file.", "[NAME]", com
 
 
 def devices(*, name: Name = None) -> Found:
-    """Devices: peaks, memory and links, with sources.
-
-    >>> from tfacct import devices
-    >>> next(row["memory_bytes"] for row in devices().rows if row["device"] == "h100-sxm")
-    85029027840
-
-    A name may be that of a TOML file. Raises TfacctError.
-    """
+    """Devices: peaks, memory and links, with sources."""
     from tfacct.loading import devices as known
     from tfacct.reports.devices import devices
 
@@ -37,16 +30,11 @@ def calibrate(
     output: Annotated[list[str] | None, Option("With --calibrate: file to write, FILE.toml.", "FILE")] = None,
     force: Annotated[bool, Option("Overwrite the file.")] = False,
 ) -> Found:
-    """Measure this machine for some seconds and write a device for `Model.time(on=...)`.
-
-    `device`: cpu, cuda or mps. `output`: a `.toml`, named after the device among your own by default; `force` replaces
-    one that is there. Needs torch. Raises TfacctError.
-    """
+    """Measure this machine for some seconds and write a device file."""
     from tfacct.reports.devices import calibrate
 
     file = output[-1] if output else None
-    how: Any = {"device": device, "dtype": dtype, "output": file, "force": force}
-    return Found(calibrate(**how, progress=tick))
+    return Found(calibrate(device=device, dtype=dtype, output=file, force=force, progress=tick))
 
 
 COMMAND = Command(

@@ -40,8 +40,8 @@ class LaunchFlags(TypedDict, total=False):
     ]
     dtype: opt.Dtype
     kv_dtype: opt.KvDtype
-    tp: Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])]
-    pp: Annotated[int, opt.of(opt.Ranks.__annotations__["pp"])]
+    tp: opt.Tp
+    pp: opt.Pp
 
 
 def engine(

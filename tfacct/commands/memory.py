@@ -168,10 +168,8 @@ def fit(
 
     on: Any = options.get("on")
     names = on.strip(",").split(",") if isinstance(on, str) else on or ()
-    request, how = (
-        opt.request(options),
-        Deployment("all", dtype, kv_dtype, ep, options.get("use"), options.get("reserve")),
-    )
+    request = opt.request(options)
+    how = Deployment("all", dtype, kv_dtype, ep, **opt.among(opt.Usable, options))
     pool: Any = {}
     if engine is not None:
         from tfacct.engines.limit import Served, check_options, pool_limit

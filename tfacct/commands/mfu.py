@@ -62,7 +62,7 @@ def mfu(
 def measure(
     model: "LoadedModel",
     *,
-    decode: Annotated[bool, opt.of(opt.Step.__annotations__["decode"])] = False,
+    decode: opt.Decode = False,
     steps: Annotated[int, Option("With --run: timed runs, or decode steps. Default: 5.", "N")] = 5,
     train: Annotated[bool, Option("A training run (default). With --run, adds the backward pass.")] = False,
     sdpa: Annotated[bool, Option("With --run: fused attention. Faster, but its FLOPs are not counted.")] = False,

@@ -9,7 +9,7 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.commands.command import Command, Found, Variant
-from tfacct.commands.time import On, Tp, devices_of
+from tfacct.commands.time import On, devices_of
 from tfacct.options import Option
 
 if TYPE_CHECKING:
@@ -65,16 +65,14 @@ def serve(
             advanced=True,
         ),
     ] = None,
-    lora: Annotated[opt.Size | None, opt.of(opt.MetricRecipe.__annotations__["lora"])] = None,
+    lora: opt.Lora = None,
     adapters_loaded: Annotated[
         int | None, Option("LoRA adapters in memory; each request uses one. Default: 1.", "N", opt.RECIPE)
     ] = None,
-    tp: Tp = 1,
+    tp: opt.Tp = 1,
     ep: opt.ExpertGroups = 1,
-    dtype: opt.Dtype = None,
-    kv_dtype: opt.KvDtype = None,
     engine: opt.Engine = None,
-    **usable: Unpack[opt.Usable],
+    **deployed: Unpack[opt.Deployed],
 ) -> "Found[ServeReport]":
     """Throughput, latency and cost by concurrent requests.
 
@@ -106,12 +104,12 @@ def serve(
         _speculation(draft_tokens, acceptance, draft),
         _adapters(lora, adapters_loaded),
     )
-    where = Deployment(devices_of(on, tp), dtype, kv_dtype, ep, usable.get("use"), usable.get("reserve"))
+    where = Deployment(devices_of(on, tp), ep=ep, **deployed)
     if engine is not None:
         from tfacct.engines.limit import Served, check_options, with_engine
 
         check_options(engine, where.reserve, ep)
-        served = Served(engine, model, load.prompt + load.new, dtype, kv_dtype, where.use)
+        served = Served(engine, model, load.prompt + load.new, where.dtype, where.kv_dtype, where.use)
         where = replace(where, limit=with_engine(where.memory(), served))
     report = serve(model, where, load)
 
@@ -133,9 +131,7 @@ def fewest_devices(
     within: Within = None,
     requests: Annotated[opt.Size, Option("Number of concurrent requests.", "N")] = 1,
     price: Price = None,
-    dtype: opt.Dtype = None,
-    kv_dtype: opt.KvDtype = None,
-    **usable: Unpack[opt.Usable],
+    **deployed: Unpack[opt.Deployed],
 ) -> "Found[FewestReport]":
     """The fewest devices that serve concurrent requests within a time to first token and a time per output token.
 
@@ -159,8 +155,7 @@ def fewest_devices(
         raise UsageError(f"{option('ttft', True)} takes one number of {option('requests')}", option("requests", 16))
     first_token, token = _seconds("ttft", ttft) or 0, _seconds("within", within)
     load = Load(opt.size("prompt", prompt), opt.size("new", new), counts, price, token, ttft=first_token)
-    where = Deployment(on, dtype, kv_dtype, 1, usable.get("use"), usable.get("reserve"))
-    return Found(fewest_devices(model, where, load, counts[0]))
+    return Found(fewest_devices(model, Deployment(on, **deployed), load, counts[0]))
 
 
 def serve_disaggregated(
@@ -175,9 +170,7 @@ def serve_disaggregated(
     requests: Requests = None,
     price: Price = None,
     ep: opt.ExpertGroups = 1,
-    dtype: opt.Dtype = None,
-    kv_dtype: opt.KvDtype = None,
-    **usable: Unpack[opt.Usable],
+    **deployed: Unpack[opt.Deployed],
 ) -> "Found[DisaggregatedReport]":
     """Time to first token of a worker that only prefills, and time per output token of one that only decodes.
 
@@ -196,8 +189,8 @@ def serve_disaggregated(
     from tfacct.timing.placement import Deployment
 
     load = Load(opt.size("prompt", prompt), opt.size("new", new), _some(requests), price)
-    where = Deployment(on, dtype, kv_dtype, ep, usable.get("use"), usable.get("reserve"))
-    return Found(serve_disaggregated(model, replace(where, on=prefill_on, ep=1, named="prefill_on"), where, load))
+    prefill, decode = Deployment(prefill_on, named="prefill_on", **deployed), Deployment(on, ep=ep, **deployed)
+    return Found(serve_disaggregated(model, prefill, decode, load))
 
 
 def _adapters(lora: opt.Size | None, loaded: int | None) -> "ServedLora | None":

@@ -23,9 +23,9 @@ LISTED = (*opt.RecipeLists.__annotations__, *AXES)
 class SweepOptions(opt.Where, opt.Counted, opt.RecipeLists, opt.RankLists, total=False):
     """The rest of the workload, and how metrics are counted; the recipe one value or a list."""
 
-    source: Annotated[opt.Size | None, opt.of(opt.Step.__annotations__["source"])]
-    tokens: Annotated[opt.Size | None, opt.of(opt.Step.__annotations__["tokens"])]
-    decode: Annotated[bool, opt.of(opt.Step.__annotations__["decode"])]
+    source: opt.Source
+    tokens: opt.Tokens
+    decode: opt.Decode
 
 
 def sweep(

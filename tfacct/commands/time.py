@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from tfacct.reports.time import TimeReport, TimeTrainReport
 
 On = Annotated[str, Option("Devices that shard the model: h100, 4xh100.", "[N]xDEVICE", opt.WHERE, complete="device")]
-Tp = Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])]
 
 
-class Timed(opt.Step, opt.Usable, total=False):
-    """A step, and the memory that it may use."""
+class Timed(opt.Step, opt.Deployed, total=False):
+    """A step, and how the model is served."""
 
 
 def devices_of(on: str, tp: int) -> str:
@@ -40,11 +39,9 @@ def time(
     prefill: Annotated[bool, Option("A prefill (TTFT): all tokens of the context are new.")] = False,
     lower_bound: Annotated[bool, Option("Print only the lower bound from peak FLOP/s and bandwidth.")] = False,
     ep: opt.ExpertGroups = 1,
-    dtype: opt.Dtype = None,
-    kv_dtype: opt.KvDtype = None,
-    tp: Tp = 1,
-    pp: Annotated[int, opt.of(opt.Ranks.__annotations__["pp"])] = 1,
-    cp: Annotated[int, opt.of(opt.Ranks.__annotations__["cp"])] = 1,
+    tp: opt.Tp = 1,
+    pp: opt.Pp = 1,
+    cp: opt.Cp = 1,
     **step: Unpack[Timed],
 ) -> "Found[TimeReport]":
     """Time of a decode step, or of a prompt (--prefill), by kernel.
@@ -63,7 +60,7 @@ def time(
     from tfacct.timing.placement import Deployment
 
     _check_layout(pp, cp)
-    where = Deployment(devices_of(on, tp), dtype, kv_dtype, ep, step.get("use"), step.get("reserve"))
+    where = Deployment(devices_of(on, tp), ep=ep, **opt.among(opt.Deployed, step))
     return Found(time(model, opt.request(step), where, prefill=prefill, bound_only=lower_bound))
 
 
@@ -97,7 +94,7 @@ def train_time(
     total = total_tokens
     if isinstance(total, str):
         total = units.read_count(option("total_tokens"), total, "tokens", "15T or 300B")
-    where = Deployment(on, step.get("dtype"), use=step.get("use"), reserve=step.get("reserve"))
+    where = Deployment(on, step.get("dtype"), **opt.among(opt.Usable, step))
     request, recipe, _ = step_of(cast("TrainOptions", {**step, "on": on, "dtype": None}))
     return Found(time_train(model, request, recipe.checked(), where, tokens_total=total, mfu=mfu))
 

@@ -6,7 +6,7 @@ and not in later steps, I = 0. The formulas are the same for all.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -112,24 +112,6 @@ class Workload:
         outputs = 1 if self.logits == "last" else self.tokens
         step = {"B": self.batch, "T": self.tokens, "S": self.context, "O": outputs}
         return {**step, "I": self.new_source, "J": self.source}
-
-
-class Sequences(TypedDict, total=False):
-    """Keywords of a request about whole sequences; all tokens are new.
-
-    Sizes are numbers, or text as on the command line: `"8k"`.
-    """
-
-    ctx: int | str | None
-    batch: int | str
-    source: int | str | None
-
-
-class Step(Sequences, total=False):
-    """Keywords of a request about a step, with the number of new tokens."""
-
-    tokens: int | str | None
-    decode: bool
 
 
 @record
