@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tfacct.base.version import __version__
 
 if TYPE_CHECKING:
-    from tfacct.api.check import check
-    from tfacct.api.checkpoint import checkpoint
+    from tfacct.api.check import check, checkpoint
     from tfacct.api.devices import calibrate, devices, models
     from tfacct.api.meter import Meter
     from tfacct.api.metric_names import MetricName
@@ -55,12 +54,9 @@ __all__ = [
 
 _HOME = {
     "Meter": "api.meter",
-    "calibrate": "api.devices",
-    "check": "api.check",
-    "checkpoint": "api.checkpoint",
-    **dict.fromkeys(("devices", "models"), "api.devices"),
-    "load": "api.model",
-    "Model": "api.model",
+    **dict.fromkeys(("check", "checkpoint"), "api.check"),
+    **dict.fromkeys(("calibrate", "devices", "models"), "api.devices"),
+    **dict.fromkeys(("Model", "load"), "api.model"),
     "MetricName": "api.metric_names",
     "Report": "output.views",
     **dict.fromkeys(("ConfigError", "ModelTypeError", "NotFoundError", "TfacctError", "UsageError"), "base.errors"),

@@ -13,7 +13,7 @@ from tfacct.architecture.parts import LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.ranges import spans
 from tfacct.base.record import record
-from tfacct.ledger.einsum import AXIS, Size, SpecError
+from tfacct.ledger.einsum import AXIS, Size, SpecError, evaluated
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table, Unused
 
@@ -55,15 +55,7 @@ def value(size: str | int, sizes: Mapping[str, int]) -> int:
     >>> value("2*K*G+K", {"K": 3, "G": 5})
     33
     """
-    if isinstance(size, int):
-        return size
-    total = 0
-    for product in size.split("+"):
-        factors = 1
-        for factor in product.split("*"):
-            factors *= int(factor) if factor.isdigit() else sizes[factor]
-        total += factors
-    return total
+    return size if isinstance(size, int) else int(evaluated(size.replace("*", "·"), sizes))
 
 
 @record

@@ -331,7 +331,7 @@ class Model(Rated):
 
         `path`: a folder, a file of safetensors or GGUF, an index, or a hub id. Raises TfacctError.
         """
-        from tfacct.api.checkpoint import checkpoint
+        from tfacct.api.check import checkpoint
 
         return checkpoint(path, config=self)
 

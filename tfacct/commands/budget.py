@@ -6,7 +6,7 @@ from tfacct import options as opt
 from tfacct.base import units
 from tfacct.base.errors import UsageError, cut
 from tfacct.base.spelling import option
-from tfacct.commands.command import Command, Found
+from tfacct.commands.command import Command, Found, named
 from tfacct.options import Option
 
 if TYPE_CHECKING:
@@ -40,9 +40,6 @@ def budget(
     **training: Unpack[Training],
 ) -> "Found[BudgetReport]":
     """Model size, tokens and days for a compute budget."""
-    from tfacct.loading import find
-    from tfacct.loading.overrides import read_overrides
-
     if what is None:
         what, model = model, None
     flops = None if what is None else units.read_number(what)
@@ -51,8 +48,7 @@ def budget(
     name = what if flops is None else model
     if fields and name is None:
         raise UsageError(f"{option('fields')} needs {option('model')}")
-    found = None if name is None else find.find(name, read_overrides(fields or ()))
-    return _budget(found, flops, training)
+    return _budget(None if name is None else named(name, fields), flops, training)
 
 
 def budget_of(

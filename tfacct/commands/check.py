@@ -7,7 +7,7 @@ from tfacct import options as opt
 from tfacct.base import units
 from tfacct.base.errors import UsageError, cut
 from tfacct.base.spelling import option
-from tfacct.commands.command import Command, Found
+from tfacct.commands.command import Command, Found, named
 from tfacct.options import Option
 
 
@@ -30,13 +30,12 @@ def check(
     train: Annotated[bool, Option("Also compare activations saved for backward in bf16.")] = False,
 ) -> Found:
     """Check your own module, or a checkpoint, against a config."""
-    from tfacct.loading import checkpoint_config, find
-    from tfacct.loading.overrides import read_overrides
+    from tfacct.loading import checkpoint_config
     from tfacct.output.progress import spinner
 
     if fields and config is None:
         raise UsageError(f"{option('fields')} needs {option('config')}")
-    model = None if config is None else find.find(config, read_overrides(fields or ()))
+    model = None if config is None else named(config, fields)
     if not _is_module(target):
         from tfacct.reports.check import checkpoint
 

@@ -1,6 +1,6 @@
 """A command: its function, and what the command line needs in addition to the signature."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, get_origin
@@ -138,6 +138,14 @@ def options_of(function: Callable[..., Any]) -> dict[str, Parameter]:
     """The options among a function's parameters, by name."""
     parameters = opt.spread(function).parameters
     return {name: one for name, one in parameters.items() if get_origin(one.annotation) is Annotated}
+
+
+def named(name: str, fields: Iterable[str] | None) -> "LoadedModel":
+    """The model of a preset, file or hub id, with config fields overridden. Raises TfacctError."""
+    from tfacct.loading import find
+    from tfacct.loading.overrides import read_overrides
+
+    return find.find(name, read_overrides(fields or ()))
 
 
 def largest(family: str, fields: Mapping[str, Any]) -> "LoadedModel":

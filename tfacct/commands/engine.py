@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from tfacct import options as opt
 from tfacct.base.errors import UsageError
-from tfacct.commands.command import Command, Found
+from tfacct.commands.command import Command, Found, named
 from tfacct.options import Option
 
 if TYPE_CHECKING:
@@ -66,10 +66,7 @@ def engine(
             raise UsageError(f"{engine_name} is a model", f"name an engine first: tfacct engine vllm {engine_name}")
         profiles(engine_name)  # raises: there is no such engine
         raise UsageError(f"tfacct engine {engine_name} needs a MODEL", COMMAND.examples[0])
-    from tfacct.loading import find
-    from tfacct.loading.overrides import read_overrides
-
-    return engine_of(find.find(served, read_overrides(fields or ())), engine=engine_name, **flags)
+    return engine_of(named(served, fields), engine=engine_name, **flags)
 
 
 def engine_of(

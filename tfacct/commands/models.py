@@ -1,16 +1,13 @@
 """The presets, and one model's config."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from tfacct import options as opt
 from tfacct.base import units
 from tfacct.base.spelling import option
-from tfacct.commands.command import Command, Found, Variant
+from tfacct.commands.command import Command, Found, Variant, named
 from tfacct.options import Option
-
-if TYPE_CHECKING:
-    from tfacct.loading.model import LoadedModel
 
 Words = Annotated[
     list[str] | None,
@@ -35,7 +32,7 @@ def models(
     from tfacct.reports.models import models, show
 
     if words and len(words) == 1 and _is_one(words[0]):
-        return Found(show(_one(words[0], fields)))
+        return Found(show(named(words[0], fields)))
     limit = None if max_params is None else units.read_count(option("max_params"), max_params)
     chosen: dict[str, Any] = {"family": family, "max_params": limit, "words": words or ()}
     if fields:
@@ -52,7 +49,7 @@ def ledger(*, words: Words = None, fields: opt.Sets = None) -> Found:
 
     if not words or len(words) != 1:
         raise UsageError(f"{option('ledger')} takes one MODEL")
-    return Found(ledger(_one(words[0], fields)))
+    return Found(ledger(named(words[0], fields)))
 
 
 def _is_one(word: str) -> bool:
@@ -61,13 +58,6 @@ def _is_one(word: str) -> bool:
 
     is_file = Path(word).is_file() or (Path(word) / "config.json").is_file()
     return word == "-" or "/" in word or is_file or word.endswith((".json", ".toml")) or word in presets.names()
-
-
-def _one(word: str, fields: list[str] | None) -> "LoadedModel":
-    from tfacct.loading import find
-    from tfacct.loading.overrides import read_overrides
-
-    return find.find(word, read_overrides(fields or ()))
 
 
 COMMAND = Command(

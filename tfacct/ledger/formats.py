@@ -186,30 +186,26 @@ def fp8(block: tuple[int, int] | None = (128, 128), *, scale: int = 4, static: b
     return taken._replace(about=f"8-bit numbers, {per}")
 
 
-def affine(bits: int, group: int, scale: int = 2) -> Format:
-    """MLX: numbers packed into words; for each output and group of inputs a scale and a bias of `scale` bytes."""
+def affine(bits: int, group: int) -> Format:
+    """MLX: numbers packed into words; for each output and group of inputs a scale and a bias of 2 bytes each."""
 
     def matrix(outputs: Size, inputs: Size) -> Size:
-        return outputs * (WORD * _words(inputs, bits) + grouped(inputs, group) * 2 * scale)
+        return outputs * (WORD * _words(inputs, bits) + grouped(inputs, group) * 4)
 
-    return Format(
-        f"mlx-{bits}bit", matrix, f"groups of {group} inputs, each with {_with_article(8 * scale)} scale and bias"
-    )
+    return Format(f"mlx-{bits}bit", matrix, f"groups of {group} inputs, each with a 16-bit scale and bias")
 
 
-def hqq(bits: int, group: int, axis: int = 1, scale: int = 2) -> Format:
-    """HQQ: groups of numbers with a scale and a zero point of `scale` bytes each. A group is a row (`axis` 1) or a
-    column. Rows are packed together, 8 // bits of them into bytes; with 3 bits, ten into words. `hqq.core.bitpack`."""
+def hqq(bits: int, group: int, axis: int) -> Format:
+    """HQQ: groups of numbers with a scale and a zero point of 2 bytes each. A group is a row (`axis` 1) or a column.
+    Rows are packed together, 8 // bits of them into bytes; with 3 bits, ten into words. `hqq.core.bitpack`."""
 
     def matrix(outputs: Size, inputs: Size) -> Size:
         groups = rounded_up(outputs * inputs, group)
         rows, columns = (groups, group) if axis == 1 else (group, groups)
         packed = WORD * rounded_up(rows, 10) if bits == 3 else rounded_up(rows * bits, 8)
-        return packed * columns + groups * 2 * scale
+        return packed * columns + groups * 4
 
-    return Format(
-        f"hqq-{bits}bit", matrix, f"groups of {group} numbers, each with {_with_article(8 * scale)} scale and zero"
-    )
+    return Format(f"hqq-{bits}bit", matrix, f"groups of {group} numbers, each with a 16-bit scale and zero")
 
 
 TILE = 8, 1024

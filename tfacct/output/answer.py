@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import get_annotations
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
@@ -63,16 +64,21 @@ class Answer(views.Report):
 AnswerT = TypeVar("AnswerT", bound=Answer)
 
 
-def nullable(kind: type[Answer]) -> tuple[str, ...]:
-    """Keys that may be null."""
+def keys(kind: type[Answer], *, evaluated: bool = False) -> dict[str, Any]:
+    """Types of a report's keys, by name, those of its bases first; as they are written, or `evaluated`."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, Answer):
-            declared = vars(base).get("__annotations__", {}) | vars(base).get("_reserved", {})
-            found |= {key: hint for key, hint in declared.items() if not key.startswith("_")}
+            declared = get_annotations(base, eval_str=evaluated)
+            found |= {key: hint for key, hint in declared.items() if not key.startswith("_")} | base._reserved
+    return found
+
+
+def nullable(kind: type[Answer]) -> tuple[str, ...]:
+    """Keys that may be null."""
     return tuple(
         key
-        for key, hint in found.items()
+        for key, hint in keys(kind).items()
         if (hint.endswith("| None") if isinstance(hint, str) else NoneType in get_args(hint))
     )
 

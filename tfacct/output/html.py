@@ -53,16 +53,9 @@ def page(report: Report, digits: bool = False) -> str:
     )
 
 
-def fragment(report: Report, digits: bool = False) -> str:
+def fragment(report: Report) -> str:
     """The report as one element that includes its stylesheet."""
-    return "\n".join(
-        [
-            '<div class="tfacct">',
-            f"<style>{stylesheet()}</style>",
-            *body(report, "p", digits),
-            "</div>",
-        ]
-    )
+    return "\n".join(['<div class="tfacct">', f"<style>{stylesheet()}</style>", *body(report, "p"), "</div>"])
 
 
 def stylesheet() -> str:

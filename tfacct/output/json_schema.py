@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from tfacct.output.answer import Answer
+from tfacct.output.answer import Answer, keys
 from tfacct.output.keys import Object, keys_of
 
 SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", NoneType: "null"}
@@ -15,12 +14,7 @@ SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", None
 
 def facts(kind: type[Answer]) -> dict[str, Any]:
     """Types of a report's keys, by name."""
-    typed: dict[str, Any] = {}
-    for base in reversed(kind.__mro__):
-        if issubclass(base, Answer):
-            declared = get_annotations(base, eval_str=True)
-            typed |= {key: hint for key, hint in declared.items() if not key.startswith("_")}
-            typed |= vars(base).get("_reserved", {})
+    typed = keys(kind, evaluated=True)
     typed.pop("lines", None)
     if kind._line is not None:
         typed["lines"] = list[kind._line]  # type: ignore[name-defined]
