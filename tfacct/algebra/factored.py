@@ -137,7 +137,7 @@ def _split(axis_names: Sequence[str], polynomial: Polynomial, fronts: Sequence[S
         return tuple(_monomials(polynomial))
     groups: dict[Powers, dict[Powers, int]] = {}
     for powers, count in polynomial.items():
-        front = tuple(power * (axis in fronts[0]) for power, axis in zip(powers, axis_names, strict=True))
+        front = tuple(power if axis in fronts[0] else 0 for power, axis in zip(powers, axis_names, strict=True))
         groups.setdefault(front, {})[powers] = count
     found: list[Term] = []
     for front, part in sorted(groups.items(), key=lambda group: (not any(group[0]), -sum(group[0]), group[0])):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 
 from tfacct.accounts.metrics import Point
 from tfacct.algebra.equations import Equation
-from tfacct.algebra.solving import NoSolutionError, Solution, among, sign, stays
+from tfacct.algebra.solving import NoSolutionError, Solution, among, crossings, sign, stays
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger.einsum import divisors
@@ -75,22 +74,26 @@ def _among_multiples(
     if len(set(differences)) == 1:
         raise NoSolutionError(f"{equation}: neither side depends on {unknown}")
     signs = list(map(sign, differences))
-    crossings = [i for i, (here, next_) in enumerate(pairwise(signs)) if here <= 0 < next_ or here >= 0 > next_]
+    turns = crossings(signs)
     tried = f"{unknown} was tried from {probes[0]:,} to {probes[-1]:,}"
     compressed = at(probes[0]).ledger.period if step == 1 and unknown == "ctx" else 1
-    if len(crossings) > 1 and (compressed == 1 or signs[0] == signs[-1]):
+    if len(turns) > 1 and (compressed == 1 or signs[0] == signs[-1]):
         raise NoSolutionError(f"{equation}: the two sides cross more than once", tried)
-    if not crossings:
+    if not turns:
         if not signs[-1]:
             raise NoSolutionError(
                 f"{equation}: the two sides become equal and stay equal, however large {unknown} is", tried
             )
         raise NoSolutionError(f"{equation}: {stays(equation, signs[-1])}", tried)
-    low, high = probes[crossings[0]] // step, probes[crossings[0] + 1] // step
-    after = signs[crossings[0] + 1]
+    low, high = probes[turns[0]] // step, probes[turns[0] + 1] // step
+    after = signs[turns[0] + 1]
+
+    def past(value: int) -> bool:
+        return sign(equation.difference(at(value * step))) == after
+
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if sign(equation.difference(at(middle * step))) == after else (middle, high)
+        low, high = (low, middle) if past(middle) else (middle, high)
     lengths, rates = _lengths(at(low * step))
     edges = (
         number * length
@@ -100,9 +103,9 @@ def _among_multiples(
     turning = [value for edge in edges for value in (edge - 1, edge, edge + 1)]
     tried_near = [*range(low - AROUND, high + AROUND + 1), *turning]
     near = [value for value in tried_near if value > 0 and can_be(value * step)]
-    if all((sign(equation.difference(at(value * step))) == after) == (value >= high) for value in near):
+    if all(past(value) == (value >= high) for value in near):
         return Solution(low * step, high * step, rises=after > 0)
-    ends = _of_each_rest(lambda value: sign(equation.difference(at(value))) == after, low, compressed)
+    ends = _of_each_rest(past, low, compressed)
     if ends is None:
         why = "rounding makes the sides cross more than once"
         if rates and unknown == "ctx":

@@ -180,7 +180,7 @@ def among(unknown: str, equation: Equation, at: Callable[[Size], Point], values:
     signs = [sign(equation.difference(at(value))) for value in values]
     if not any(signs):
         raise NoSolutionError(f"{equation} for every {unknown}")
-    turns = [i for i in range(len(signs) - 1) if signs[i] <= 0 < signs[i + 1] or signs[i] >= 0 > signs[i + 1]]
+    turns = crossings(signs)
     if not turns and signs[-1] == 0:
         return Solution(values[-1], None, rises=signs[0] < 0)
     if len(turns) != 1:
@@ -204,6 +204,11 @@ def _turns(polynomial: Any, root: Any) -> bool:
 def sign(value: Any) -> int:
     """1, 0 or -1."""
     return int(bool(value > 0)) - int(bool(value < 0))
+
+
+def crossings(signs: list[int]) -> list[int]:
+    """Places after which the sides cross: the next sign is neither 0 nor the same."""
+    return [i for i, (here, after) in enumerate(pairwise(signs)) if after not in (here, 0)]
 
 
 def stays(equation: Equation, sign: int) -> str:

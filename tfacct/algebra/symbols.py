@@ -229,7 +229,7 @@ class SymbolicModel:
             for axis, product in self.products.items():
                 often = min(power // factor for power, factor in zip(powers, product, strict=True) if factor)
                 powers = tuple(
-                    power - often * factor + often * (name == axis)
+                    power - often * factor + (often if name == axis else 0)
                     for name, power, factor in zip(self.symbols, powers, product, strict=True)
                 )
             found[powers] = found.get(powers, 0) + count

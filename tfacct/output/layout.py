@@ -201,7 +201,8 @@ class Table:
                 if self._says(part, text)
                 for line in self._row(part, row, text, style(row))
             ]
-            yield from [Line()] if lines and shown else []
+            if lines and shown:
+                yield Line()
             yield from lines
             shown += len(lines)
 

@@ -41,7 +41,7 @@ def against_numbers(axes: Axes, chart: Chart) -> None:
     Only shares are linear over a logarithmic axis: a straight line of shares has no meaning.
     """
     numbers = [place for place in chart.x if isinstance(place, int)]
-    values = [value for row in chart.series.values() for value in row if value == value]
+    values = [value for row in chart.series.values() for value in row if not math.isnan(value)]
     share = chart.unit == "share"
     tops = [sum(stack) for stack in zip(*chart.series.values(), strict=True)] if chart.kind == "areas" else values
     top = max([*tops, *(level for level, _ in chart.levels)]) or 1

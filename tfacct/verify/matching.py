@@ -252,10 +252,15 @@ class Match(NamedTuple):
         return fused_shape(self.config_tensors)
 
     @property
+    def elements(self) -> int:
+        """Number of elements in the config."""
+        return sum(int(tensor.elements) for tensor in self.config_tensors)
+
+    @property
     def fits(self) -> bool:
         """True if the code's tensor has the same number of elements and, for matrices, the same sides."""
         wanted, found = self.shape, self.code.shape
-        if sum(int(tensor.elements) for tensor in self.config_tensors) != self.code.elements:
+        if self.elements != self.code.elements:
             return False
         plain = [size for size in found if size != 1]
         return len(plain) != 2 or len(wanted) != 2 or sorted(wanted) == sorted(plain)
@@ -292,12 +297,9 @@ class Matched:
     @property
     def elements(self) -> tuple[int, int]:
         """Total elements of the code and of the config."""
-        pairs = [
-            (one.code.elements, sum(int(tensor.elements) for tensor in one.config_tensors)) for one in self.matches
-        ]
-        in_code = sum(one.elements for one in self.over)
-        in_config = sum(int(tensor.elements) for tensor in self.missing)
-        return in_code + sum(pair[0] for pair in pairs), in_config + sum(pair[1] for pair in pairs)
+        in_code = sum(one.code.elements for one in self.matches) + sum(one.elements for one in self.over)
+        in_config = sum(one.elements for one in self.matches) + sum(int(tensor.elements) for tensor in self.missing)
+        return in_code, in_config
 
 
 class _Sides:
@@ -605,7 +607,7 @@ def _score(sides: _Sides, name: str, config_paths: tuple[str, ...]) -> float:
     wanted = [
         fused_shape([tensors[min(n, len(tensors) - 1)] for tensors in config_tensors]) for n in range(len(code_tensors))
     ]
-    return score + _alike(code_tensors, wanted) + sides.fused * (len(config_paths) > 1)
+    return score + _alike(code_tensors, wanted) + (sides.fused if len(config_paths) > 1 else 0.0)
 
 
 def _alike(code_tensors: Sequence[CodeTensor], wanted: Sequence[tuple[int, ...]]) -> float:

@@ -174,7 +174,7 @@ class Places:
             len(shape) > 1 and parts[0].parameter.inputs and starred.startswith(self.model.config.transposed_weights)
         )
         if transposed and not (self.outputs_first or (as_counted and parts[0].parameter.is_expert)):
-            shape[-2:] = shape[:-3:-1]
+            shape[-2], shape[-1] = shape[-1], shape[-2]
         return tuple(shape)
 
     def place(self, tensor: FileTensor) -> Found:

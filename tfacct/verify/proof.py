@@ -292,13 +292,14 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
     evaluate: dict[str, Callable[..., int]] = {
         name: sympy.lambdify([*symbols.values(), *chunked], expression) for name, expression in expressions.items()
     }
-    counters: dict[str, Callable[[grid.Counted], int]] = {
-        "forward": lambda found: FLOPS_PER_MULTIPLY_ADD * found.multiply_adds,
-        "forward, by torch": lambda found: found.forward,
-        "backward": lambda found: found.backward,
-        "parameters": lambda found: found.parameters,
-        "cached": lambda found: found.cached,
+    counters: dict[str, tuple[str, str, Callable[[grid.Counted], int]]] = {
+        "forward": ("forward", "fvcore", lambda found: FLOPS_PER_MULTIPLY_ADD * found.multiply_adds),
+        "forward, by torch": ("forward", "FlopCounterMode", lambda found: found.forward),
+        "backward": ("backward", "FlopCounterMode", lambda found: found.backward),
+        "parameters": ("parameters", "numel", lambda found: found.parameters),
+        "cached": ("cached", "numel", lambda found: found.cached),
     }
+    """Statement → its formula, the counter, and the count."""
     wrong = dict.fromkeys(counters, 0)
     for done, (at, found) in enumerate(zip(sizes, grid.counts(points), strict=True)):
         if done % 48 == 0:
@@ -306,13 +307,10 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
         step = at["T"], at.get("C", 0) + at["T"]
         more = [] if open_.chunk is None else [chunks(*step, open_.chunk), one_by_one(*step)][: len(chunked)]
         expected = {name: formula(*at.values(), *more) for name, formula in evaluate.items()}
-        for what, count in counters.items():
-            wrong[what] += count(found) != expected[what.split(",")[0]]
-    for what, points_wrong in wrong.items():
-        formula = formulas[what.split(",")[0]]
-        bounded = all(
-            sympy.degree(expressions[what.split(",")[0]], symbols[axis]) < len(values[axis]) for axis in axis_names
-        )
-        agreeing = f"0 at {len(points) - points_wrong:,} of {len(points):,}"
-        by = {"forward": "fvcore", "parameters": "numel", "cached": "numel"}.get(what, "FlopCounterMode")
-        yield Proven(what, formula, agreeing, by, bounded and not points_wrong)
+        for what, (of, _, count) in counters.items():
+            if count(found) != expected[of]:
+                wrong[what] += 1
+    for what, (of, by, _) in counters.items():
+        bounded = all(sympy.degree(expressions[of], symbols[axis]) < len(values[axis]) for axis in axis_names)
+        agreeing = f"0 at {len(points) - wrong[what]:,} of {len(points):,}"
+        yield Proven(what, formulas[of], agreeing, by, bounded and not wrong[what])

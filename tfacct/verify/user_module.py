@@ -94,7 +94,6 @@ def compare(
     """
     matched = match(model, weights, given)
     mismatches = _folded(_tensors(model, matched, weights))
-    counted = sum(one.code.elements for one in matched.matches) + sum(over.elements for over in matched.over)
     flops = cache = None
     notes: list[str] = []
     if watched is not None:
@@ -119,7 +118,7 @@ def compare(
     return Compared(
         matched,
         mismatches,
-        (counted, model.parameters),
+        (matched.elements[0], model.parameters),
         flops,
         cache,
         saved,
@@ -150,13 +149,13 @@ def _differ(path: str, both: tuple[int, int], unit: str, name: str = "") -> Mism
 def _tensors(model: LoadedModel, matched: Matched, weights: Sequence[Weight]) -> Iterator[Mismatch]:
     """Differences in tensors: sizes, then tensors missing on one side, last pairs of missing tensors with equal
     sizes."""
-    if matched.blocks != (0, 0):
+    unequal = matched.blocks != (0, 0)
+    if unequal:
         code, config = matched.blocks
         what = f"{code:,} in the code, {config:,} in the config"
         both = sum(one.code.elements for one in matched.matches if paths.parse(one.config_tensors[0].path).stack)
         each = both // min(code, config)
         yield Mismatch("blocks", "", what, "parameters", each * code, each * config)
-    later = matched.blocks != (0, 0)
     found: list[tuple[int, Mismatch]] = []
     unpaired = Counter(int(tensor.elements) for tensor in matched.missing) & Counter(
         over.elements for over in matched.over
@@ -173,13 +172,12 @@ def _tensors(model: LoadedModel, matched: Matched, weights: Sequence[Weight]) ->
     order = {tensor.path: number for number, tensor in enumerate(model.ledger.tensors(unfolded=True))}
     for one in matched.matches:
         if not one.fits:
-            elements = sum(int(tensor.elements) for tensor in one.config_tensors)
-            sizes = one.code.elements, elements
-            where = named(one.config_tensors), one.code.name, _sizes(one)
-            found.append((order[one.config_tensors[0].path], Mismatch(*where, "parameters", *sizes)))
+            path = named(one.config_tensors)
+            mismatch = Mismatch(path, one.code.name, _sizes(one), "parameters", one.code.elements, one.elements)
+            found.append((order[one.config_tensors[0].path], mismatch))
     tied = {weight.name: weight.same_as for weight in weights if weight.same_as}
     for tensor in matched.missing:
-        if later and paths.parse(tensor.path).stack:
+        if unequal and paths.parse(tensor.path).stack:
             continue
         if real(mismatch := _missing(tensor, tied)):
             found.append((len(order) + order[tensor.path], mismatch))
@@ -190,7 +188,7 @@ def _tensors(model: LoadedModel, matched: Matched, weights: Sequence[Weight]) ->
     heads = {paths.module_of(name) for name, same in tied.items() if same in embedded}
     known = {one.code.container for one in matched.matches}
     for over in matched.over:
-        if later and over.container and over.container not in known:
+        if unequal and over.container and over.container not in known:
             continue  # in a layer that the config does not have
         if real(mismatch := _over(model, over, modules, heads)):
             yield mismatch
@@ -212,7 +210,7 @@ def together(every: Sequence[str]) -> str:
 def _sizes(one: Match) -> str:
     """A phrase for the difference between the sizes of two tensors."""
     wanted, found = list(one.shape), [size for size in one.code.shape if size != 1] or [1]
-    code, config = one.code.elements, sum(int(tensor.elements) for tensor in one.config_tensors)
+    code, config = one.code.elements, one.elements
     if len(wanted) == 2 and len(found) == 2:
         straight = found[0] == wanted[0] or found[1] == wanted[1]
         if not straight and (found[0] == wanted[1] or found[1] == wanted[0]):
