@@ -13,13 +13,12 @@ import transformers
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function
 
+from tfacct.meta.hooks import READS_TOKENS
 from tfacct.meta.kernels import compiled
 
 HALVES = (torch.bfloat16, torch.float16)
 FLASH_HEAD = 256
 """Largest head of the flash kernel (`check_head_dim_size_flash` in ATen)."""
-READS_TOKENS = "warn_if_padding_and_no_attention_mask"
-"""A method of transformers classes that reads the tokens, which have no values on meta."""
 AUTOCAST = torch.autocast
 GROUPED = torch._meta_registrations._meta_grouped_mm_common
 ROW = 8

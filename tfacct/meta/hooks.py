@@ -10,6 +10,8 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
+READS_TOKENS = "warn_if_padding_and_no_attention_mask"
+"""A method of transformers classes that reads the tokens, which have no values on meta."""
 Visit: TypeAlias = Callable[[], None]
 """Called at each module of a pass, to show progress."""
 

@@ -40,7 +40,7 @@ class Schema:
     def object(
         self, typed: Mapping[str, Any], optional: set[str] | frozenset[str] = frozenset(), record: str = ""
     ) -> dict[str, Any]:
-        """Schema of the record `name` with keys of these types."""
+        """Schema of `record`, with keys of these types."""
         return self.with_keys(
             {key: self.of(hint) | self._described(record, key) for key, hint in typed.items()}, optional
         )

@@ -20,6 +20,7 @@ import transformers
 from transformers.initialization import no_init_weights
 from transformers.modeling_outputs import BaseModelOutput
 
+from tfacct.meta.hooks import READS_TOKENS
 from tfacct.meta.kernels import compiled
 from tfacct.meta.model import class_of, config_of, maker
 from tfacct.reference.counting import ByModule
@@ -71,8 +72,8 @@ def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM", device:
         for weight in built.parameters():
             weight.data.zero_()
     for module in built.modules():
-        if hasattr(module, "warn_if_padding_and_no_attention_mask"):
-            module.warn_if_padding_and_no_attention_mask = _quiet  # it reads token values, which do not exist on meta
+        if hasattr(module, READS_TOKENS):
+            setattr(module, READS_TOKENS, lambda *_: None)
     return built.eval().requires_grad_(False)
 
 
@@ -80,10 +81,6 @@ def _settings_by_default() -> AbstractContextManager[object]:
     """Skips generation settings of a config, which do not affect counts: copying them takes a fifth of the time to
     build a model. It then has the defaults of its class."""
     return patch.object(transformers.GenerationConfig, "from_model_config", side_effect=NotImplementedError)
-
-
-def _quiet(*_: object) -> None:
-    pass
 
 
 def _routed(config: Any) -> bool:

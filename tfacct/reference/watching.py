@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 from tfacct.base.errors import UsageError
+from tfacct.meta.hooks import READS_TOKENS
 from tfacct.meta.kernels import compiled
 from tfacct.reference.user_module import failure
 
@@ -29,8 +30,6 @@ CACHE_FIELDS = ("past_key_values", "cache_params", "state", "cache", "kv_cache")
 """Names under which modules return their cache."""
 CAUSAL = "_detect_is_causal_mask"
 """A function of torch.nn's encoder that reads the values of a mask to choose a kernel."""
-WARNS = "warn_if_padding_and_no_attention_mask"
-"""A method of transformers classes that reads the tokens, which have no values on meta."""
 UNCOUNTED = frozenset(
     """
     _int_mm _weight_int4pack_mm _weight_int8pack_mm _scaled_grouped_mm _transformer_encoder_layer_fwd
@@ -260,19 +259,15 @@ def _run(module: nn.Module, state: Mapping[str, Tensor], inputs: tuple[tuple[Any
         for name, inner in module.named_modules():
             stack.callback(inner.register_forward_pre_hook(enter(name)).remove)
             stack.callback(inner.register_forward_hook(leave).remove)
-            if hasattr(inner, WARNS):
-                setattr(inner, WARNS, _quiet)
-                stack.callback(delattr, inner, WARNS)
+            if hasattr(inner, READS_TOKENS):
+                setattr(inner, READS_TOKENS, lambda *_, **__: None)
+                stack.callback(delattr, inner, READS_TOKENS)
         stack.enter_context(watching)
         args, named = inputs
         out = functional_call(module, dict(state), args, named) if state else module(*args, **named)
         tensors = _cache_tensors(out)
     size, elements = (None, None) if tensors is None else (_bytes(tensors), sum(tensor.numel() for tensor in tensors))
     return Watched(dict(watching.flops), tuple(watching.operators), size, elements)
-
-
-def _quiet(*_: object, **__: object) -> None:
-    pass
 
 
 def _causal(_mask: object, is_causal: bool | None = None, _size: object = None) -> bool:

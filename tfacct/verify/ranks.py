@@ -149,7 +149,7 @@ def tied(model: LoadedModel) -> bool:
 
 
 def _with_layers(given: LoadedModel, count: int) -> LoadedModel | None:
-    """The model with `layers` layers; None if it has no more, or layers of several kinds."""
+    """The model with `count` layers; None if it has no more, or layers of several kinds."""
     field = next((name for name in LAYERS if name in given.raw), None)
     shape = given.architecture
     if field is None or shape.encoder is not None or len(shape.stacks) > 1 or shape.stacks[0].count <= count:
