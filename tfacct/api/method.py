@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, cleandoc, signature
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, get_args, overload
 
 from tfacct import options as opt
 from tfacct.base.errors import UsageError, nearest
-from tfacct.base.spelling import BY_COMMAND, FORMER_NAMES, SPELLINGS, shell_option
+from tfacct.base.spelling import BY_COMMAND, FORMER_NAMES, SPELLINGS, in_python, shell_option
 from tfacct.commands import NAMES
 from tfacct.commands import command as commands
 from tfacct.output.answer import answered
@@ -55,7 +56,19 @@ def signed(method: Callable[..., Any], function: Callable[..., Any], *more: Para
     me = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
     method.__signature__ = Signature([me, *more, *named])  # type: ignore[attr-defined]
     method.__qualname__ = f"Model.{method.__name__}"
+    method.__doc__ = _documented(function)
     return method
+
+
+def _documented(function: Callable[..., Any]) -> str:
+    """The docstring of a command's function, and each of its options with its values and its help."""
+    lines = []
+    for name, one in commands.options_of(function).items():
+        values = opt.typed(name, one.annotation).partition(" ")[2]
+        head = f"{name} ({values})" if values else name
+        text = in_python(f"{head}: {opt.of(one.annotation).help}")
+        lines.append(fill(text, 100, subsequent_indent="    ", break_on_hyphens=False))
+    return "\n".join([cleandoc(function.__doc__ or ""), "", *lines])
 
 
 def checked(

@@ -343,9 +343,7 @@ class Model(Rated):
         return Model(self.loaded.of_part(part, sets))
 
 
-Model.train.__doc__ = _train.train.__doc__
 signed(Model.train, _train.train)
-Model.compare.__doc__ = _compare.compare.__doc__
 signed(Model.compare, _compare.compare, Parameter("others", Parameter.VAR_POSITIONAL))
 
 

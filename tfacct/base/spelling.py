@@ -5,6 +5,7 @@ Code names an option as Python does; the command line switches the spelling once
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -126,6 +127,16 @@ def shell_option(name: str) -> str:
     ('--kv-dtype', '--weights')
     """
     return f"--{_SHELL_NAMES.get(name, name).replace('_', '-')}"
+
+
+def in_python(text: str) -> str:
+    """A text about options with their names in Python.
+
+    >>> in_python("Default: as --kv-dtype, with --weights fp32.")
+    'Default: as kv_dtype, with weights_dtype fp32.'
+    """
+    names = {shell: name for name, shell in _SHELL_NAMES.items() if name != "sets"}
+    return re.sub(r"--([a-z]+(?:-[a-z]+)*)", lambda typed: names.get(typed[1], typed[1].replace("-", "_")), text)
 
 
 def typed_options(options: Iterable[tuple[str, Any]]) -> str:

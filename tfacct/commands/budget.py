@@ -64,9 +64,7 @@ def budget_of(
     >>> report.tokens, round(report.days, 2), round(report.device_hours)
     (42547204551, 3.66, 702)
 
-    `tokens`, `tokens_per_parameter` or `days` on the devices: how long to train where `flops` does not say it. `ctx`:
-    tokens of a sequence. `on`: devices, for the days at `mfu`, 0.4 by default, and for the cost at `price` a
-    device-hour. Raises TfacctError.
+    Raises TfacctError.
     """
     number = units.read_number(flops) if isinstance(flops, str) else flops
     if flops is not None and number is None:

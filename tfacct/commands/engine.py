@@ -84,9 +84,7 @@ def engine_of(
     >>> start.starts, start.kv_cache_tokens, start.launch.split()[:2]
     (True, 476000, ['vllm', 'serve'])
 
-    The keywords are the engine's flags. `max_model_len="max"`: the longest that starts; `requests`: find the launch
-    that fits so many. `log`: a start-up log to compare with, whose flags apply where none are given; `agrees` is False
-    if a figure differs. Raises TfacctError.
+    The keywords are the engine's flags. `agrees` is False if a figure differs from the `log`. Raises TfacctError.
     """
     from tfacct.reports.engine import engine_start
 

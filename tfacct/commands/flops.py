@@ -37,12 +37,8 @@ def flops(
     >>> gpt2.flops(ctx=1024, decode=True).total, gpt2.flops(ctx=1024, train=True).total
     (284812800, 874944921600)
 
-    Two FLOPs per multiply-add. `ctx`: the context at the end of the step (default: the model's longest); `"8k"` is
-    8,192. `tokens`: how many tokens of the context are new (default: all). `source`: tokens that an encoder reads
-    (default: the model's longest). `masked`: counts only the query–key pairs inside the mask. `pointwise`: also lists
-    norms, softmax and activations, in elements. `recompute`: the backward pass of a training step recomputes every
-    layer (`full`) or its `attention`. With `tp`, `sp`, `fsdp`, `ep`, `pp` or `cp`, the FLOPs are those of the rank that
-    computes most; `whole` has those of the whole model. Raises TfacctError.
+    Two FLOPs per multiply-add. On ranks, the FLOPs are those of the rank that computes most; `whole` has those of the
+    whole model. Raises TfacctError.
     """
     from tfacct.reports.flops import flops
 
@@ -91,8 +87,7 @@ def traffic(
 ) -> "Found[TrafficReport]":
     """Bytes read and written by each matmul in unfused kernels, and its FLOPs per byte.
 
-    Weights are stored in `dtype` (default: as published if quantized, else bf16). With `tp`, `sp`, `fsdp`, `pp` or
-    `cp`, the bytes are those of the rank that moves most; `whole` has those of the whole model. The command is
+    On ranks, the bytes are those of the rank that moves most; `whole` has those of the whole model. The command is
     `flops --traffic`. Raises TfacctError.
     """
     from tfacct.reports.flops import traffic

@@ -41,8 +41,7 @@ def formula(
 
     FLOPs, stored parameters, cached elements, or the bytes that a training step in `dtype` saves for its backward pass,
     line by line with their values. `.total_formula` is the formula as sympy parses it, its axes symbols (see
-    `reports.formula.formula`). `tp`, `pp`, `cp`, `ep`: ranks that shard it, a number or a symbol; the count is that of
-    one rank. `sp`: the `tp` ranks shard the residual stream too. Raises TfacctError.
+    `reports.formula.formula`). On ranks, the count is that of one rank. Raises TfacctError.
     """
     from tfacct.reports.formula import Of, formula
 

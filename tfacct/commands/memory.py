@@ -40,13 +40,9 @@ def memory(
     >>> llama.memory(ctx="8k", on="24GiB").fit["largest_context"]
     74075
 
-    `on` (devices: `"2xh100"`, or bytes: `"24GiB"`) adds the largest context and batch that fit. Usable memory of each
-    device: `use` (0.9) times its memory, less `reserve` (2 GB); all of a size in bytes. With an `engine`, the cache has
-    the pool that it leaves at start. `kv_block`: tokens of a page of the cache. `batch="1,8,64"`: a row for each, and
-    the attribute `batches`; the other attributes are those of the largest.
-    `tp`: ranks that shard heads, widths and vocabulary, in each of `pp` stages, which shard the layers, and of `cp`
-    parts of the cached tokens; `ep`: ranks that shard the experts, `tp` of them to a batch; `fsdp`: ranks that shard
-    all weights. The bytes are those of the fullest, and `on` is its budget. Raises TfacctError.
+    `on` (devices, or bytes: `"24GiB"`, all usable) adds the largest context and batch that fit. `batch="1,8,64"`: a row
+    for each, and the attribute `batches`; the other attributes are those of the largest. On ranks, the bytes are those
+    of the fullest, and `on` is its budget. Raises TfacctError.
     """
     from tfacct.reports.memory import memory
 
@@ -115,9 +111,8 @@ def kv(
 ) -> "Found[KvReport]":
     """Bytes of the KV cache by context: as built, as MHA and as MQA.
 
-    `ctx="1k..128k"`: the contexts of the rows. `kv_dtype`: bf16 by default. `kv_block`: tokens of a page. `tp`: ranks
-    that shard the heads, in each of `pp` stages and of `cp` parts of a sequence; the bytes are those of the fullest,
-    and `whole` has the model's. Printed by `memory --kv`. Raises TfacctError.
+    `ctx="1k..128k"`: the contexts of the rows. On ranks, the bytes are those of the fullest, and `whole` has the
+    model's. Printed by `memory --kv`. Raises TfacctError.
     """
     from tfacct.reports.memory import kv
 
@@ -158,9 +153,8 @@ def fit(
     >>> [(line["device"], line["count"]) for line in fitting.lines]
     [('h100-sxm', 16), ('mi300x', 4)]
 
-    `on`: devices, and how many of each if not the fewest that fit: `"2xh100,1xh200"`; all devices without it. Of each
-    `use` times its memory less `reserve` is usable: 0.9 and 2 GB; with an `engine` the pool that it leaves at start.
-    Printed by `memory --on all`. Raises TfacctError.
+    `on`: devices, and how many of each if not the fewest that fit: `"2xh100,1xh200"`; all devices without it. Printed
+    by `memory --on all`. Raises TfacctError.
     """
     from tfacct.loading import devices
     from tfacct.reports.memory import fit

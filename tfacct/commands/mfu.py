@@ -38,8 +38,7 @@ def mfu(
     >>> run.answer
     '43.9% MFU (full attention): 434 of 989 TFLOP/s on each device.'
 
-    By full attention, causal pairs alone, PaLM's formula and 6·N·D. `batch`: the sequences of a step on all devices,
-    for `step_time`. Raises TfacctError.
+    By full attention, causal pairs alone, PaLM's formula and 6·N·D. Raises TfacctError.
     """
     from tfacct.reports.mfu import mfu
 

@@ -72,14 +72,11 @@ def plan(
     >>> load("llama-3.1-70b").plan(on="8x80GB", ctx="8k", batch=64).answer
     '7 layouts fit. Least communication: pp=4 dp=2, 512 KiB sent a decode step.'
 
-    `on`: the devices (`"64xh100"`), or the memory of each of `gpus`. The batch (or `global_batch_size`) is that of all
-    devices; by default, a training step has the fewest sequences that all layouts divide. Usable memory of each device:
-    `use` times its memory, less `reserve`: 0.9 and 2 GB to serve, 1 and 2 GB to train; of a size all. For a training
-    step the largest micro-batch that fits is taken, without recomputation, with that of attention, and with that of all
-    layers, unless `recompute` or `gradient_accumulation` is given. Options of the layout fix its axes; of a whole
-    layout memory, collectives and time are reported. `by`: sort by estimated time, memory of a rank, or bytes sent.
-    `limit`: rows of the table, by default 10. Raises TfacctError if no layout is supported, or if none has the estimate
-    that `by` needs.
+    `on`: the devices (`"64xh100"`), or the memory of each of `gpus`. By default, a training step has the fewest
+    sequences that all layouts divide, and the largest micro-batch that fits, without recomputation, with that of
+    attention, and with that of all layers, unless `recompute` or `gradient_accumulation` is given. Options of the
+    layout fix its axes; of a whole layout memory, collectives and time are reported. Raises TfacctError if no layout is
+    supported, or if none has the estimate that `by` needs.
     """
     from tfacct.reports.plan import plan
 
@@ -146,17 +143,9 @@ def comms(
     >>> [(one["kind"], one["calls"], one["bytes"]) for one in step.collectives[:2]]
     [('all-gather', 161, 21609054208), ('reduce-scatter', 161, 2701131776)]
 
-    `batch` (or `global_batch_size`): sequences of all ranks; by default, the fewest that the layout divides. `tp`,
-    `sp`: tensor and sequence parallelism; `tp_plan`: whether gradients of one tensor are reduced matmul by matmul
-    (`torch`) or together (`megatron`). `fsdp`: groups of these ranks that shard weights, each with its own batch. `ep`
-    of the ranks shard the experts; the fullest receives `imbalance` times the mean. `dp`: data-parallel replicas of all
-    these ranks, which shard optimizer state (`zero=1`), gradients too (2), or weights too (3). `pp`: pipeline stages,
-    with `microbatches`, a `schedule`, and `pp_chunks` stages on each rank if it is `interleaved`; the collectives are
-    those of the stage that sends most. `cp`: context parallelism, in which keys and values go round (`cp_method`) or
-    are gathered; `ulysses`: ranks that shard tokens, and heads inside attention. `dtype`: of communication.
-    `after_head`: whether logits stay sharded, are gathered, or go into a sharded loss. `reduce_dtype`: of the gradient
-    reduction. `recompute`: layers or attention whose collectives run again. Raises TfacctError for an unsupported
-    layout or part.
+    By default, `batch` is the fewest sequences that the layout divides. With `pp`, the collectives are those of the
+    stage that sends most. `recompute`: layers or attention whose collectives run again. Raises TfacctError for an
+    unsupported layout or part.
     """
     from tfacct.parallel.mesh import Mesh
     from tfacct.reports.comms import comms

@@ -81,14 +81,8 @@ def serve(
     >>> served.largest_requests, [line["requests"] for line in served.lines]
     (193, [1, 16])
 
-    `prompt`, `new`: tokens of a request. `requests`: concurrent requests; those that do not fit have no line. `within`:
-    the time per output token, in seconds or as `"50ms"`, for which the number of requests is found. `measured`: a CSV
-    file of runs of your own, which correct the estimate. `price`: of one device for an hour. `draft_tokens`,
-    `acceptance`: speculative decoding with so many draft tokens in every step, and the probability that the model
-    accepts one after accepting those before it; `draft`: the model that drafts, by default the model's own multi-token
-    prediction layer. `lora`: a rank, or `"16:q_proj,v_proj"`, of LoRA adapters next to the weights; `adapters_loaded`
-    of them are in memory. `tp`: the number of devices, if `on` names one. Usable memory of each device: `use` (0.9)
-    times its memory, less `reserve` (2 GB), or the pool of an `engine`. Raises TfacctError.
+    Requests that do not fit have no line. `within`: in seconds, or as `"50ms"`. `tp`: the number of devices, if `on`
+    names one. Raises TfacctError.
     """
     from tfacct.reports.serve import serve
     from tfacct.timing.load import Load
@@ -142,9 +136,8 @@ def fewest_devices(
 
     Tensor parallelism inside a node, and replicas of that; both times are met by the upper ends of their ranges, if all
     prompts arrive at once, and for `spread_out` if no prompt waits for another. `on`: the kind of device, or the most
-    devices, such as `"8xh100"`. `ttft`: the time to first token, in seconds or as
-    `"500ms"`. `within`: the time per output token. `requests`: concurrent requests of all replicas. Raises TfacctError,
-    also if no layout meets both.
+    devices, such as `"8xh100"`. `ttft`, `within`: in seconds, or as `"500ms"`. `requests`: of all replicas. Raises
+    TfacctError, also if no layout meets both.
     """
     from tfacct.reports.serve import fewest_devices
     from tfacct.timing.load import Load
@@ -181,8 +174,7 @@ def serve_disaggregated(
     ([1, 31], 4)
 
     The decode worker's requests follow from Little's law; there is no queue between the workers. `requests`: in flight
-    in both workers. `on`: devices of the decode worker. `prefill_on`: of the prefill worker. `price`: of one device for
-    an hour. `ep`: groups of the decode worker's devices that shard the experts. Raises TfacctError.
+    in both workers. `on`, `ep`: of the decode worker. Raises TfacctError.
     """
     from tfacct.reports.serve import serve_disaggregated
     from tfacct.timing.load import Load

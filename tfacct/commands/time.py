@@ -53,8 +53,7 @@ def time(
     (True, True)
 
     An estimate of one new token, or with `prefill` of whole prompts. `on`: devices that share the model, or with `tp`
-    one of them. `ep`: groups of them that shard the experts. `lower_bound`: the bound by the peaks, without an
-    estimate. Usable memory of each device: `use` (0.9) times its memory, less `reserve` (2 GB). Raises TfacctError.
+    one of them. Raises TfacctError.
     """
     from tfacct.reports.time import time
     from tfacct.timing.placement import Deployment
@@ -83,10 +82,8 @@ def train_time(
 
     Batch sizes, recipe and layout are those of `train`, whose memory is reported too. Layouts other than FSDP: as
     Megatron-LM runs them, with the other devices as replicas. `dtype`: bf16, or fp8 (mxfp8) or nvfp4 for the matmuls of
-    layers. Experts are assumed to get equally many tokens. `total_tokens`: adds the days for this many. `mfu`: your
-    assumption, instead of an estimate: the step at this share of the bf16 peak. Usable memory of each device: `use` (1)
-    times its memory, less `reserve` (2 GB). Printed by `time --train`. Raises TfacctError for a step unlike those that
-    were measured.
+    layers. Experts are assumed to get equally many tokens. Printed by `time --train`. Raises TfacctError for a step
+    unlike those that were measured.
     """
     from tfacct.reports.time import time_train
     from tfacct.timing.placement import Deployment

@@ -95,23 +95,10 @@ def train(
     >>> llama.train(ctx="8k", on="80GiB").fit["largest_context"]
     4715
 
-    `dtype`: of the pass; of weights, gradients and optimizer state too, unless `weights_dtype` is set: `"fp32"` runs
-    the pass under torch.autocast, `"nf4"` stores frozen weights in 4 bits (QLoRA). `master_weights="fp32"`: the
-    optimizer updates a copy of 16-bit weights; `gradient_dtype="fp32"`: gradients are accumulated in fp32. `offload`:
-    what is on the host, `"optimizer"` (state and master weights), `"activations"` (inputs of recomputed layers), or
-    `"optimizer,activations"`. `packing`: one row of `batch` · `ctx` tokens, which a mask separates. `recompute`:
-    activation checkpointing of every layer (`full`), of its `attention`, or of modules (`selective`;
-    `selective:mlp,layernorm` as in Megatron, `selective:op` as in torchtitan). `gradient_accumulation`: micro-batches
-    of an optimizer step, each of `batch` sequences (`micro_batch_size`) on each data-parallel rank;
-    `global_batch_size`: sequences of all of them, from which one of the others follows. `keep_logits`: the caller keeps
-    the logits. `loss`: of all tokens at once, or of an eighth at a time. `lora`: the rank of adapters, which alone are
-    trained, or a rank and modules (`"16:q_proj,v_proj"`); `qlora`: rank 16 on weights in nf4; `adapter_dtype`: their
-    dtype; `lora_dropout`: dropout on their inputs. `on` (devices: `"8xh100"`, or bytes: `"80GiB"`) adds the largest
-    context and batch, and what would make more fit; several devices share the step by FSDP unless a layout other than
-    `ep` is given. Of each device `use` times its memory less `reserve` is usable: 1 and 2 GB; of bytes all. `tp`, `sp`,
-    `fsdp`, `tp_plan`, `ep`, `imbalance`, `dp`, `zero`, `pp` and what goes with it, `cp`, `cp_method`, `ulysses`: a
-    parallel layout, as in `plan`; all bytes are of one rank then. Of the answer, `phases` has the memory of each phase,
-    `saved` the saved tensors.
+    `dtype`: of the pass; of weights, gradients and optimizer state too, unless `weights_dtype` is set. Of a LoRA step,
+    the adapters alone are trained. `on` (devices, or bytes: `"80GiB"`, all usable) adds the largest context and batch,
+    and what would make more fit; several devices share the step by FSDP unless a layout other than `ep` is given. On
+    ranks, all bytes are of one. `phases` has the memory of each phase, `saved` the saved tensors.
 
     >>> rank = load("llama-3.1-70b").train(ctx="8k", recompute="full", weights_dtype="fp32", tp=8, sp=True, fsdp=8)
     >>> rank.mesh["ranks"], rank.weights_bytes, rank.peak_phase

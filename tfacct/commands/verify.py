@@ -94,8 +94,8 @@ def prove(
 ) -> "Found[ProveReport]":
     """Proof that the formula is the same polynomial as the reference model's count, for all sizes.
 
-    With `train`, the formula is that of saved activations, and the transformers class is counted. `by`: sizes as
-    `symbols` (default), or a `grid` of sizes (always for a class). Needs torch, fvcore and sympy. Raises TfacctError.
+    With `train`, the formula is that of saved activations, and the transformers class is counted, always on a grid.
+    Needs torch, fvcore and sympy. Raises TfacctError.
     """
     from tfacct.reports.verify import prove, prove_saved
 
