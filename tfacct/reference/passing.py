@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
-import transformers
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, schedules
 
-from tfacct.meta.model import DTYPES
+from tfacct.meta.model import DTYPES, config_of, maker
 from tfacct.reference.ranks import blocks_of, fake_ranks, watching
 
 KINDS = {"all_to_all_single": "send"}
@@ -113,10 +112,9 @@ def parameters_of_rank(
 ) -> dict[str, int]:
     """Elements of each parameter of the class on one rank. `every`: the layers of each rank's stages. Modules before
     the first layer are in the first stage, those after the layers in the last. `auto` builds the class."""
-    fields = {name: value for name, value in config.items() if name != "model_type"}
-    made = transformers.AutoConfig.for_model(config["model_type"], **fields)
+    made = config_of(config)
     with torch.device("meta"):
-        model = getattr(transformers, auto).from_config(made, dtype=torch.bfloat16)  # experts support no other
+        model = maker(auto)(made, dtype=torch.bfloat16)  # experts support no other
     blocks = blocks_of(model)
     inside = next(name for name, module in model.named_modules() if module is blocks)
     known = {id(weight): name for name, weight in model.named_parameters()}

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
-import transformers
 from torch import distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
@@ -32,11 +31,9 @@ from torch.distributed.tensor.parallel import (
 
 from tfacct.base.errors import UsageError
 from tfacct.meta.dispatch import DispatchMode
-from tfacct.meta.model import DTYPES
+from tfacct.meta.model import DTYPES, config_of, maker
 from tfacct.reference import encoding
 from tfacct.reference.exchanging import evenly, exchange
-
-transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 KINDS = {
     "all_reduce": "all-reduce",
@@ -96,17 +93,14 @@ def step(
     Raises UsageError in a process that already has a process group; ValueError, KeyError or TypeError for a config that
     the class does not accept.
     """
-    fields = {name: value for name, value in config.items() if name != "model_type"}
-    made = transformers.AutoConfig.for_model(config["model_type"], **fields)
+    made = config_of(config)
     made.use_cache = False
     sent: Counter[tuple[str, str, int]] = Counter()
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_ranks(tp * fsdp * dp), warnings.catch_warnings(), fake, evenly(ep):
         warnings.simplefilter("ignore")
         # eager masks of sharded tokens are too small
-        model = getattr(transformers, auto).from_config(
-            made, attn_implementation="sdpa" if sp else "eager", dtype=DTYPES[dtype]
-        )
+        model = maker(auto)(made, attn_implementation="sdpa" if sp else "eager", dtype=DTYPES[dtype])
         if getattr(model, "_can_set_experts_implementation", lambda: False)():
             model.set_experts_implementation("batched_mm")
         tied = made.get_text_config().tie_word_embeddings
