@@ -6,7 +6,7 @@ transformers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import lcm, prod
@@ -29,7 +29,7 @@ from tfacct.ledger.einsum import (
     smaller,
 )
 from tfacct.ledger.evaluated import Product, Tensor, cached_bytes, same_sizes
-from tfacct.ledger.known import Lines, T
+from tfacct.ledger.known import Known, Lines
 from tfacct.ledger.lines import (
     ACTIVE,
     CHUNK,
@@ -191,7 +191,7 @@ def every_matmul(_path: str, _line: Matmul) -> bool:
 
 
 @dataclass(frozen=True)
-class Ledger:
+class Ledger(Known):
     """All lines of a model, and the counts derived from them.
 
     Counts are dicts by path, in FLOPs or elements. `at` has the sizes of a workload:
@@ -290,18 +290,6 @@ class Ledger:
     def experts(self) -> bool:
         """True if a layer has experts."""
         return any(group.cached_lines.has_experts for group in self.groups)
-
-    @cached_property
-    def known(self) -> dict[Hashable, Any]:
-        """Cache of results derived from this ledger, by name and further arguments."""
-        return {}
-
-    def once(self, key: Hashable, work: Callable[[], T]) -> T:
-        """Result of `work`, cached under `key`."""
-        if key not in self.known:
-            self.known[key] = work()
-        found: T = self.known[key]
-        return found
 
     @cached_property
     def weights(self) -> list[tuple[Group, dict[str, Parameter]]]:

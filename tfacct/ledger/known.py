@@ -1,4 +1,4 @@
-"""A cache of values that depend on lines only, shared by all layers, sizes and ranks with the same lines."""
+"""Caches of what follows from a ledger, or from lines alone: for all layers, sizes and ranks with the same lines."""
 
 from __future__ import annotations
 
@@ -11,29 +11,34 @@ from tfacct.ledger.lines import Line, Matmul, Parameter
 T = TypeVar("T")
 
 
-class Lines(tuple[Line, ...]):
-    """The lines of a group. Groups of a pipeline stage or a rank share the model's object."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Lines, (tuple(self),)
+class Known:
+    """An object with a cache of results that are derived from it."""
 
     @cached_property
-    def _known(self) -> dict[Hashable, Any]:
+    def known(self) -> dict[Hashable, Any]:
+        """Results by name and further arguments."""
         return {}
 
     def once(self, key: Hashable, work: Callable[[], T]) -> T:
         """Result of `work`, cached under `key`; computed each time if the key has arrays.
 
-        `work` may depend only on these lines and the key.
+        `work` may depend only on this object and the key.
         """
         try:
-            there = key in self._known
+            there = key in self.known
         except TypeError:
             return work()
         if not there:
-            self._known[key] = work()
-        found: T = self._known[key]
+            self.known[key] = work()
+        found: T = self.known[key]
         return found
+
+
+class Lines(Known, tuple[Line, ...]):
+    """The lines of a group. Groups of a pipeline stage or a rank share the model's object."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Lines, (tuple(self),)
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:

@@ -71,10 +71,7 @@ def buckets(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -
     them; all others follow the ledger's order. Experts sharded by `ep` are in no bucket, because fewer ranks have the
     same ones."""
     key = "buckets", mesh.tp, mesh.ep, bits, bool(tensors), FIRST, OTHERS
-    if key not in ledger.known:
-        ledger.known[key] = bucket_sizes(reversed(_sizes(ledger, mesh, bits, tensors)))
-    found: list[int] = ledger.known[key]
-    return found
+    return ledger.once(key, lambda: bucket_sizes(reversed(_sizes(ledger, mesh, bits, tensors))))
 
 
 def bucket_sizes(sizes: Iterable[int]) -> list[int]:

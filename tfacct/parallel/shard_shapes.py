@@ -101,10 +101,7 @@ class Unit:
 def fsdp_units(ledger: Ledger, mesh: Mesh) -> list[Unit]:
     """The units of weights that are gathered together, for each kind of layers."""
     key = "gathered", mesh.tp, mesh.ep, mesh.weight_shards, mesh.expert_shards, mesh.zero > 0
-    if key not in ledger.known:
-        ledger.known[key] = list(_fsdp_units(ledger, mesh))
-    found: list[Unit] = ledger.known[key]
-    return found
+    return ledger.once(key, lambda: list(_fsdp_units(ledger, mesh)))
 
 
 def shards(group: Group, mesh: Mesh) -> Mapping[str, Shard]:

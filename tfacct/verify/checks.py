@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from tfacct.reference.model import Decoder
 
 
+Counts: TypeAlias = dict[str, int]
+Pair: TypeAlias = tuple[int | None, int | None]
+"""Formula and measurement; None if a side does not have the path."""
+
+DTYPE = "fp32"
+"""Dtype of the reference model on meta."""
+
+
 def renamed(
     counts: Mapping[str, int], table: Mapping[str, str], tensors: Mapping[str, str] | None = None
 ) -> dict[str, int]:
@@ -61,14 +69,6 @@ def cache_by_block(states: Mapping[str, int]) -> dict[str, int]:
         found[f"{block}.{seen[block]}"] = count
         seen[block] += 1
     return found
-
-
-Counts: TypeAlias = dict[str, int]
-Pair: TypeAlias = tuple[int | None, int | None]
-"""Formula and measurement; None if a side does not have the path."""
-
-DTYPE = "fp32"
-"""Dtype of the reference model on meta."""
 
 
 @record
