@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 
-from tests.families import FACTS, LOGITS
+from tests.families import FACTS, LOGITS, family_of
 from tests.families._configs import Fields
 from tests.helpers.lazy import lazy
 from tfacct import families
@@ -25,9 +25,6 @@ ACTIVATIONS = ("silu", "swish", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_t
 AS_IN_THE_CONFIG: Mapping[tuple[str, str], str] = {
     ("apertus", "rope_theta"): "alone, it replaces the class's scaling too",
     ("falcon", "alibi"): "the class rounds it to bf16",
-    ("gemma4_vision", "standardize"): "by a deviation that no weight gives",
-    ("glm5_next_text", "index_kpool_always_select_tail"): "off, the first tokens see none",
-    ("gpt_bigcode", "multi_query"): "off, the class stores q, k and v of each head together",
     ("hy_v4", "rms_norm_eps"): "the norm of the class's indexer has it too, and it would select other tokens",
     ("jetmoe", "rms_norm_eps"): "only the class's last norm has it",
     ("lfm3", "rms_norm_eps"): "only the norms of queries and keys have it",
@@ -37,20 +34,23 @@ AS_IN_THE_CONFIG: Mapping[tuple[str, str], str] = {
 """Fields that `varied` leaves as they are: no count depends on what the class makes of them."""
 
 
-def varied(config: Fields) -> Fields:
-    """The config with another value for each activation, epsilon, factor and switch that it leaves to the default, as
-    far as this program supports it: so a part that is not given its field differs from the class's."""
+def varied(name: str) -> Fields:
+    """A config with another value for each activation, epsilon and factor that it leaves to the default, and if it is
+    not the family's first, for each switch, as far as this program supports it: so a part that is not given its field
+    differs from the class's."""
+    config, first = LOGITS[name], next(one for one in LOGITS.data if family_of(one) == family_of(name))
     own = load_model("tiny", config)
     theirs = transformers.AutoConfig.for_model(**own.of_class)
     read = {"rope_theta", *vars(theirs), *theirs.attribute_map}
     in_files = {name: alias for alias, name in own.config.attribute_map.items() if alias in read}
     for field in type(own.config).model_fields:
-        name, other = in_files.get(field, field), another(getattr(own.config, field))
-        if other is None or name not in read or {name, field} & {*config} or (own.family, name) in AS_IN_THE_CONFIG:
+        key, other = in_files.get(field, field), another(getattr(own.config, field))
+        as_it_is = (own.family, key) in AS_IN_THE_CONFIG or (name == first and isinstance(other, bool))
+        if other is None or as_it_is or key not in read or {key, field} & {*config}:
             continue
         with suppress(TfacctError):
-            if load_model("tiny", {**config, name: other}).config.hf_unsupported() is None:
-                config = {**config, name: other}
+            if load_model("tiny", {**config, key: other}).config.hf_unsupported() is None:
+                config = {**config, key: other}
     return config
 
 
@@ -59,7 +59,7 @@ def another(value: object) -> object:
     if isinstance(value, bool):
         return not value
     if isinstance(value, float):
-        return 0.07 if value < 1e-3 else 0.75 * value
+        return 0.07 if value < 0.01 else 0.75 * value
     return ("relu" if value != "relu" else "silu") if value in ACTIVATIONS else None
 
 

@@ -121,6 +121,14 @@ def test_an_absent_field_has_the_value_that_the_class_gives_it(family: str) -> N
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_an_absent_dropout_has_the_rate_that_the_class_gives_it(family: str) -> None:
+    """A class without the field has another for it, or no dropout there."""
+    rates = dict(families.config_class(family).dropouts.values())
+    made = class_config(family, {})
+    assert rates == {field: getattr(made, field, rate) for field, rate in rates.items()}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_rotary_embedding_has_the_base_that_the_class_gives_it(family: str) -> None:
     theirs = getattr(class_config(family, {}), "rope_parameters", None) or {}
     if not theirs or families.config_class(family).hf_model_type:

@@ -155,7 +155,7 @@ def result(output: Any, about: LoadedModel) -> torch.Tensor:
 
 @pytest.fixture(params=LOGITS)
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    yield from in_its_dtype(varied(LOGITS[request.param]))
+    yield from in_its_dtype(varied(request.param))
 
 
 @pytest.fixture(params=by_kind(LOGITS, lambda name: kind_of(MADE[name])))

@@ -213,7 +213,6 @@ class Mvp(Bart):
     prompt_mid_dim: NonNegativeInt = 800
     reference_only = "prompt_length prompt_mid_dim"
     required_values = {"use_prompt": False}
-    dropouts = MORE_DROPOUT
 
 
 class PreNormBart(Bart):

@@ -329,6 +329,8 @@ class RemBert(DecoderCapable):
     input_embedding_size: PositiveInt = 256
     output_embedding_size: PositiveInt = 1664
     required_values = {"tie_word_embeddings": False}
+    dropouts = {place: (field, 0.0) for place, (field, _) in DROPOUTS.items()}
+    dropouts["classifier"] = ("classifier_dropout_prob", 0.1)
     head_may_be_untied = True
     task_heads = POOLED
     base_model_prefix = "rembert"
@@ -403,6 +405,7 @@ class AltCLIPText(Roberta):
 
     sizes = dict(vocab=250002, hidden=1024, mlp=4096, layers=24, heads=16, context=514)
     defaults = dict(type_vocab_size=1, layer_norm_eps=1e-5)
+    dropouts = {"attention": ("attention_probs_dropout_prob", 0.0)}
     project_dim: PositiveInt = 768
     projection_dim: PositiveInt = 768
     reference_only = "projection_dim"

@@ -58,7 +58,7 @@ class Lfm2Base(LfmDecoder):
 
     def layers(self) -> list[Layer]:
         found = [Layer(kind=kind) for kind in self.layer_kinds()]
-        self.attention(Layer(kind=FULL))  # also checked if no layer has it
+        self.attention(Layer())  # also checked if no layer has it
         return found
 
 

@@ -155,7 +155,7 @@ class T5(Family):
         if self.task_head.side is not None:
             table = Embedding(vocab=vocab, hidden=hidden)
             return Transformer(table, (encoder,), norm, head=None, bias=shared)
-        decoder = Block.of(Attention(**sizes, **bias_options, causal=True), CrossAttention(**sizes), network, norm=norm)
+        decoder = Block.of(Attention(**sizes, **bias_options), CrossAttention(**sizes), network, norm=norm)
         layers = self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
         table = Embedding(vocab=vocab, hidden=hidden, shared=True)
         scale = hidden**-0.5 if self.tied and self.scaled_tied_head else None

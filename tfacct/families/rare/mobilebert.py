@@ -246,5 +246,5 @@ class MobileBert(BertBase):
     def head(self) -> Head:
         """Logits over the embedding, extended by a matrix for the missing columns."""
         width = self.embedding_size
-        head = replace(super().head(), width=width, tied=True)
+        head = replace(super().head(), width=width)
         return ExtendedHead.of(head, rest=self.hidden_size - width)
