@@ -16,7 +16,7 @@ from tfacct.base.spelling import setting
 from tfacct.families.family_config import FamilyConfig, value_of_null
 from tfacct.families.fields import MOST_LAYERS, divide_exactly
 from tfacct.families.known_fields import NO_NULLS, changes_counts, check_nulls
-from tfacct.families.registry import CUSTOM, Part, config_class, names
+from tfacct.families.registry import CUSTOM, Part, Submodel, config_class, names
 from tfacct.families.task_heads import listed_classes
 from tfacct.families.type_aliases import type_aliases
 
@@ -81,14 +81,6 @@ class DualEncoder(NamedTuple):
     tower_class: str
     extra: Sequence[str]
     projection_dim: int = 512
-
-
-class Submodel(NamedTuple):
-    """One model of a composite: its fields, names of parts that are not included, and fields with default values."""
-
-    fields: Mapping[str, Any]
-    left_out: tuple[str, ...] = ()
-    defaulted: Mapping[str, Any] = {}
 
 
 @cache
@@ -170,19 +162,18 @@ def _answering(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     return raw, model_type
 
 
-def split(raw: Mapping[str, Any], part: Part) -> tuple[Submodel, tuple[Part, ...]]:
-    """One model of a composite config, and the parts that are counted together; any other config unchanged. Raises
-    ConfigError."""
+def split(raw: Mapping[str, Any], part: Part) -> Submodel:
+    """One model of a composite config; any other config unchanged. Raises ConfigError."""
     model_type = raw.get("model_type", CUSTOM)
     if model_type in names():
         if model_type in towers("vision"):
-            return _of_sides(raw, model_type, part), ("text", "vision")
-        return Submodel(raw), ()
+            return _of_sides(raw, model_type, part)._replace(parts=("text", "vision"))
+        return Submodel(raw)
     raw = canonical(raw)
     found = _submodel(raw, part)
     if found.left_out:
-        return found, ("text", *tower_parts(*_answering(raw)))
-    return found, ("text",) if str(model_type) in composites() else ()  # without a tower's config
+        return found._replace(parts=("text", *tower_parts(*_answering(raw))))
+    return found._replace(parts=("text",)) if str(model_type) in composites() else found  # without a tower's config
 
 
 def _submodel(raw: Mapping[str, Any], part: Part) -> Submodel:

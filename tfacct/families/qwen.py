@@ -382,7 +382,8 @@ class MiMoV2Flash(Decoder):
         FULL: {"rope_type": "default", "rope_theta": 5_000_000.0, "partial_rotary_factor": partial_rotary_factor},
         SLIDING: {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": partial_rotary_factor},
     }
-    expert_count, attention_out_bias = "n_routed_experts", False
+    expert_count = "n_routed_experts"
+    attention_out_bias = False
     scales = property(lambda self: Scales(values=self.attention_value_scale))
     attention_options = dict(value_dim=attrgetter("v_head_dim"), scales=attrgetter("scales"))
 

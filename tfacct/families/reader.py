@@ -20,7 +20,7 @@ from tfacct.families.known_fields import (
     is_draft,
     meant_field,
 )
-from tfacct.families.registry import CUSTOM, Part, class_names, config_class, names, that_read
+from tfacct.families.registry import CUSTOM, Part, Submodel, class_names, config_class, names, that_read
 from tfacct.families.task_heads import CAUSAL_MODEL, TaskHead, class_ending, listed_classes
 from tfacct.families.type_aliases import resolve
 from tfacct.families.unsupported import NotIncluded, not_included, unsupported_classes, unsupported_types
@@ -62,8 +62,8 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     >>> reading.family, reading.unknown, reading.architecture.stacks[0].count
     ('llama', ('note',), 3)
     """
-    (given, left_out, filled), parts = _part_of(_custom_model(raw), part)
-    given, changes, taken, alias = resolve(given, sets or {})
+    model = _part_of(_custom_model(raw), part)
+    given, changes, taken, alias = resolve(model.fields, sets or {})
     model_type = _model_type({**given, **changes})
     family = config_class(model_type)
     check_nulls({**given, **changes}, model_type)
@@ -73,7 +73,7 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     config, defaulted, unknown = family.read(fields)
     if alias is not None:
         alias.check(config)
-    defaulted |= {name: value for name, value in {**filled, **taken}.items() if name not in changes}
+    defaulted |= {name: value for name, value in {**model.defaulted, **taken}.items() if name not in changes}
     if task_head is None and config.task_head.scores_classes:  # a family's first class
         task_head = config.task_head
     if task_head is not None:
@@ -83,8 +83,8 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     shape = config.transformer_with_dropouts(fields)
     if fields.get("is_causal") is False and "is_causal" not in family.model_fields:
         _check_encoder(shape)
-    without, missing = (*left_out, *others), not_included(fields)
-    return ParsedConfig(model_type, config, shape, fields, defaulted, tuple(unknown), without, parts, missing)
+    without, missing = (*model.left_out, *others), not_included(fields)
+    return ParsedConfig(model_type, config, shape, fields, defaulted, tuple(unknown), without, model.parts, missing)
 
 
 def _custom_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -96,13 +96,10 @@ def _custom_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"model_type": CUSTOM, **flattened({name: value for name, value in raw.items() if name != "model_type"})}
 
 
-def _part_of(
-    raw: Mapping[str, Any], part: Part
-) -> tuple[tuple[Mapping[str, Any], tuple[str, ...], Mapping[str, Any]], tuple[Part, ...]]:
-    """One part of a composite config, the fields of the other parts, fields with default values, and the parts that are
-    counted together."""
+def _part_of(raw: Mapping[str, Any], part: Part) -> Submodel:
+    """One part of a composite config; any other config unchanged."""
     if raw.get("model_type", CUSTOM) in names() and not _encoder_is_composite(raw):
-        return (raw, (), {}), ()
+        return Submodel(raw)
     from tfacct.families import multimodal
 
     return multimodal.split(raw, part)

@@ -1,9 +1,9 @@
 """Every `model_type`: its module, its class, and the month in which its first model was released."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from tfacct.families.family_config import FamilyConfig
 
@@ -11,6 +11,19 @@ CUSTOM = "custom"
 """The type of custom models, described part by part."""
 Part = Literal["text", "vision", "audio"]
 """One model of a composite config."""
+
+
+class Submodel(NamedTuple):
+    """One model of a composite config, or the only one of another config."""
+
+    fields: Mapping[str, Any]
+    left_out: tuple[str, ...] = ()
+    """Names of parts that are not included."""
+    defaulted: Mapping[str, Any] = {}
+    """Fields with default values."""
+    parts: tuple[Part, ...] = ()
+    """Parts of the composite that are counted together."""
+
 
 FAMILIES = {  # model_type: (module, class, release)
     "llama": ("llama", "Llama", "2023-02"),

@@ -370,7 +370,8 @@ class ModernBert(DecoderBase):
         **mlp_modules("mlp", "Wi", "Wo", "Wi"),
     }
     activation = property(attrgetter("hidden_activation"))
-    num_key_value_heads, head_dim = property(attrgetter("num_attention_heads")), DIVIDED_HEAD_DIM
+    num_key_value_heads = property(attrgetter("num_attention_heads"))
+    head_dim = DIVIDED_HEAD_DIM
     attention_options = dict(causal=attrgetter("causal"))
     head_options = dict(
         bias=attrgetter("decoder_bias"),
