@@ -180,6 +180,9 @@ def test_layouts_of_a_training_step(run) -> None:
     shared = run(*asked, "--on", "8xh100", "--recompute", "none,full").out
     title = "batch 1 on each of 8 ranks (8 per optimizer step), a training step in bf16, one rank of fsdp=8"
     assert title in " ".join(shared.split()) and "FLOPs of a step, all ranks " in shared
+    apart = run(*asked, "--train", "--fsdp", "4,8").out_line
+    assert "in bf16, one rank of each layout, adamw" in apart
+    assert "parameters of the model 8.03 B 8.03 B weights 3.74 GiB 1.87 GiB" in apart  # 16.06 GB by 4 and by 8
     odd = run(*asked, "--train", "--tp", "3,8").out
     assert (
         "Not counted: the training step of tp=3; the note gives the reason." in odd and "--tp 3 does not divide" in odd

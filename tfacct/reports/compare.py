@@ -282,10 +282,12 @@ def _shared_step(sides: Sequence[Side]) -> list[str]:
     """What the training steps of all sides have in common."""
     from tfacct.training.recipe import batch_words
 
+    layouts = {side.layout for side in sides}
+    rank = f"one rank of {layouts.pop() if len(layouts) == 1 else 'each layout'}" if _on_ranks(sides) else ""
+
     def words(side: Side) -> tuple[str, ...]:
         recipe, work = side.terms.recipe, selection.workload(side.model, side.request)
-        layout = "" if recipe.mesh is None else f"one rank of {side.layout}"
-        return batch_words(work, recipe), f"a training step in {recipe.precision}", layout, recipe.description
+        return batch_words(work, recipe), f"a training step in {recipe.precision}", rank, recipe.description
 
     found = (dict.fromkeys(each) for each in zip(*map(words, sides), strict=True))
     return [next(iter(each)) for each in found if len(each) == 1 and any(each)]
@@ -424,14 +426,15 @@ def _columns(
         shown.append(("context", "context", "count"))
     if len(formats) > 1 and any(side.terms.dtype is None for side in sides):
         shown.append(("format", "format of weights", "text"))
+    whole = " of the model" if _on_ranks(sides) else ""
     shown += [
-        (one.name, one.label.format(**words), METRICS[one.metric].unit)
+        (one.name, one.label.format(**words) + whole, METRICS[one.metric].unit)
         for one in _measures(sides)
         if one.name not in hidden
     ]
     for one in metrics:
         estimated = "≈ " if one.name == PEAK and any(each.step and not each.step.exact for each in numbers) else ""
-        every = ", all ranks" if one is STEP_FLOPS and any(side.terms.mesh for side in sides) else ""
+        every = ", all ranks" if one is STEP_FLOPS and _on_ranks(sides) else ""
         shown.append((one.name, f"{estimated}{OF_STEP.get(one.name, one.name)}{every}", one.unit))
         if one.name == "optimizer_bytes" and PEAK in hidden:
             shown.append((OPTIMIZER_SHARE, "state ÷ peak", "share"))
@@ -456,6 +459,11 @@ def _measures(sides: Sequence[Side]) -> Sequence[Measure]:
 
 def _generate(sides: Sequence[Side]) -> bool:
     return any(side.model.has_cache for side in sides)
+
+
+def _on_ranks(sides: Sequence[Side]) -> bool:
+    """True if the training step of a side is that of one rank."""
+    return any(side.terms.mesh for side in sides)
 
 
 def _words(sides: Sequence[Side]) -> dict[str, str]:
