@@ -326,7 +326,6 @@ class GatedMerger(Part):
     patches: Size
     out: Size
     width: Size
-    bias: bool = False
     eps: float = 1e-5
     activation: str = "silu"
 
@@ -343,13 +342,13 @@ class GatedMerger(Part):
     def lines(self, at: str) -> Iterator[Line]:
         """Both projections, the norm, its activation, and the MLP."""
         yield Matmul(f"{at}.join", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq", bias=True)
-        yield Matmul(f"{at}.proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh", bias=self.bias)
+        yield Matmul(f"{at}.proj", f"B {MERGED} Dq, Dq Dh -> B {MERGED} Dh")
         yield Pointwise(f"{at}.norm", f"B {MERGED} Dh", weight="Dh", bias="Dh", kind="norm_layer")
         yield Pointwise(f"{at}.norm_act", f"B {MERGED} Dh", kind="activation", function="gelu")
-        yield Matmul(f"{at}.gate_proj", f"B {MERGED} Dh, Dh Fm -> B {MERGED} Fm", bias=self.bias)
-        yield Matmul(f"{at}.up_proj", f"B {MERGED} Dh, Dh Fm -> B {MERGED} Fm", bias=self.bias)
+        yield Matmul(f"{at}.gate_proj", f"B {MERGED} Dh, Dh Fm -> B {MERGED} Fm")
+        yield Matmul(f"{at}.up_proj", f"B {MERGED} Dh, Dh Fm -> B {MERGED} Fm")
         yield Pointwise(f"{at}.act", f"B {MERGED} Fm", kind="activation", function=self.activation)
-        yield Matmul(f"{at}.down_proj", f"B {MERGED} Fm, Fm Dq -> B {MERGED} Dq", bias=self.bias)
+        yield Matmul(f"{at}.down_proj", f"B {MERGED} Fm, Fm Dq -> B {MERGED} Dq")
 
 
 class GlmVision(QwenVisionBase):

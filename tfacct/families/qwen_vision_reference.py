@@ -16,11 +16,11 @@ class GatedMerger(nn.Module):
         super().__init__()
         self.patches, out = part.patches, part.out
         self.join = Linear(part.patches * part.hidden, out)
-        self.proj = Linear(out, out, bias=part.bias)
+        self.proj = Linear(out, out, bias=False)
         self.norm, self.norm_act = LayerNorm((out,), part.eps), Activation("gelu")
-        self.gate_proj, self.up_proj = (Linear(out, part.width, bias=part.bias) for _ in range(2))
+        self.gate_proj, self.up_proj = (Linear(out, part.width, bias=False) for _ in range(2))
         self.act = Activation(part.activation)
-        self.down_proj = Linear(part.width, out, bias=part.bias)
+        self.down_proj = Linear(part.width, out, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.unflatten(x, 1, (x.shape[1] // self.patches, self.patches)).flatten(2)
