@@ -227,6 +227,12 @@ def test_layouts_that_do_not_fit_are_in_order_and_what_they_send_is_computed_whe
     assert [one.bytes for one in first] == needs[:3] and needs == sorted(needs) and min(needs) > 24e9
 
 
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v3", "llama-3.1-8b"])
+def test_no_layout_is_tried_twice_and_each_has_all_ranks(name: str) -> None:
+    found = [*trained(tfacct.load(name).loaded, 64, 8192)]
+    assert len({*found}) == len(found) and {mesh.ranks for mesh in found} == {64}
+
+
 def test_an_encoder_sends_what_it_reads(run: Run) -> None:
     asked = ("plan", "bert-base", "--on", "4x8GB", "--ctx", "512", "--batch", "64")
     found = tfacct.load("bert-base").plan(on="4x8GB", ctx=512, batch=64)

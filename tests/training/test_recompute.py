@@ -79,6 +79,8 @@ def test_flops_of_gpt2_by_hand() -> None:
     assert without.recomputed_flops == again - 12 * 2 * 1024 * 768**2
     plain, found = (load("gpt2").flops(ctx=1024, train=True, recompute=how) for how in ("none", "attention"))
     assert found.recomputed_flops == again == found.total - plain.total
+    masked = load("gpt2").flops(ctx=1024, train=True, recompute="attention", masked=True)
+    assert again - masked.recomputed_flops == 12 * 4 * 768 * (1024**2 - 1024 * 1025 // 2)
     more = {new["path"]: new["flops"] - old["flops"] for new, old in zip(found.lines, plain.lines, strict=True)}
     leaves = {path.removeprefix("blocks.*.attn.") for path, flops in more.items() if flops}
     assert leaves == {"q_proj", "k_proj", "v_proj", "scores", "values", "o_proj"}
