@@ -12,7 +12,6 @@ from tfacct.families.decoder import (
     DecoderBase,
     ExpertsInEveryLayer,
     Layer,
-    expert_modules,
 )
 from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
 from tfacct.families.fields import Fraction, JsonDict, LayerCount, PositiveFloat, PositiveInt, StrictBool, StrictStr
@@ -104,7 +103,7 @@ class Phimoe(ExpertsInEveryLayer, Mistral):
     checkpoint_conversion_mapping = ((r"\.(block_sparse_moe|mlp)\.gate\.", ".mlp.router."),)
     task_heads = CLASSIFYING
     ignored_fields = "input_jitter_noise"
-    layer_module_names = expert_modules(router="router")
+    layer_module_names = {"mlp.router": "mlp.router"}
     norm_kind = "layer"
     head_options = dict(bias=attrgetter("lm_head_bias"))
 

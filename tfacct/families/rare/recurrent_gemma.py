@@ -89,16 +89,8 @@ class RGLRU(Mixer):
 class RecurrentGemma(GemmaBase):
     """RecurrentGemma (Griffin): two layers with a gated linear recurrence, then one with attention in a window."""
 
-    defaults = dict(
-        vocab_size=256000,
-        hidden_size=2560,
-        num_hidden_layers=26,
-        num_attention_heads=10,
-        intermediate_size=7680,
-        num_key_value_heads=SAME_AS_QUERY_HEADS,
-        head_dim=Field(default_factory=default_head_dim),
-        max_position_embeddings=8192,  # that of the published models; the class has no field for it
-    )
+    sizes = dict(vocab=256000, hidden=2560, mlp=7680, layers=26, heads=10, kv_heads=SAME_AS_QUERY_HEADS)
+    defaults = dict(head_dim=Field(default_factory=default_head_dim))
     hidden_activation: StrictStr = "gelu_pytorch_tanh"
     partial_rotary_factor: Fraction = 0.5
     logits_soft_cap: PositiveFloat = 30.0
@@ -108,7 +100,7 @@ class RecurrentGemma(GemmaBase):
     block_types: LayerTypes = Field(default_factory=lambda _: [LRU, LRU, ATTENTION])
 
     attribute_map = {"_block_types": "block_types", "sliding_window": "attention_window_size"}
-    reference_only = "max_position_embeddings"
+    reference_only = "max_position_embeddings"  # that of the published models; the class has no field for it
     ignored_fields = "w_init_variance_scale final_w_init_variance_scale embeddings_scale_by_sqrt_dim"
     task_heads = {"ForCausalLM": replace(CAUSAL_MODEL, gives=False), "Model": replace(BODY, gives=False)}
     module_names = {"final_norm": "model.final_norm"}
