@@ -6,16 +6,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block, Order, Stack
-from tfacct.architecture.parts import (
-    Attention,
-    CrossAttention,
-    Embedding,
-    FeedForward,
-    Head,
-    Norm,
-    Positions,
-    Stem,
-)
+from tfacct.architecture.parts import Attention, CrossAttention, Embedding, FeedForward, Head, Norm, Positions, Stem
 from tfacct.architecture.transformer import Encoder, Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.family import Family, attention_modules

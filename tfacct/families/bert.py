@@ -21,14 +21,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.families.encoders import EncoderLayers
 from tfacct.families.family import ABSENT, attention_modules, mlp_modules
-from tfacct.families.fields import (
-    LayerCount,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    StrictStr,
-)
+from tfacct.families.fields import LayerCount, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.task_heads import ANSWERS, BODY, CAUSAL_MODEL, SCORED, TOKENS, TOKENS_CLASSIFIED, TaskHead
 
 CLASSES = "ForSequenceClassification"

@@ -10,13 +10,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.families.decoder import QK_NORMS, AnyAttention, Layer, PartialRotaryDecoder, SharedExperts
 from tfacct.families.family import mlp_modules
-from tfacct.families.fields import (
-    JsonDict,
-    NonNegativeInt,
-    PositiveInt,
-    StrictBool,
-    read_partial_rotary_factor,
-)
+from tfacct.families.fields import JsonDict, NonNegativeInt, PositiveInt, StrictBool, read_partial_rotary_factor
 from tfacct.families.hybrid import LINEAR, LowRankKimiDeltaDecoder
 from tfacct.families.hyper_connections import PUBLISHED_HYPER_CONNECTIONS, HyperConnected, hyper_modules, hyper_tensors
 from tfacct.families.layer_kinds import FULL, MlpLayerTypes, check_first_dense, sparse_layers, validated_layer_types

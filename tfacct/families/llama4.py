@@ -21,14 +21,7 @@ from tfacct.families.decoder import (
     expert_tensors,
 )
 from tfacct.families.family import mlp_modules
-from tfacct.families.fields import (
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    StrictBool,
-    StrictStr,
-)
+from tfacct.families.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.layer_kinds import (
     FULL,
     Flags,

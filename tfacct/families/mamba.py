@@ -462,10 +462,7 @@ class ZambaDecoder(HybridFamily, Decoder):
     """Mamba in every layer; in hybrid layers, attention and an MLP before it, whose weights those layers share."""
 
     defaults = dict(
-        head_dim=Field(default_factory=joined_head_dim),
-        tie_word_embeddings=True,
-        hidden_act="gelu",
-        rms_norm_eps=1e-5,
+        head_dim=Field(default_factory=joined_head_dim), tie_word_embeddings=True, hidden_act="gelu", rms_norm_eps=1e-5
     )
     attention_hidden_size: PositiveInt | None = None
     required_values = {"tie_word_embeddings": True}

@@ -65,8 +65,7 @@ class Qwen(Decoder):
             return None
         if self.sliding_window < 2:
             raise ConfigError(
-                f"sliding_window = {self.sliding_window} must be at least 2",
-                "use_sliding_window=false switches it off",
+                f"sliding_window = {self.sliding_window} must be at least 2", "use_sliding_window=false switches it off"
             )
         if not self.causal:
             raise self.refused("is_causal", False)

@@ -51,10 +51,7 @@ class ExtendedHead(Head):
     rest: Size
 
     axis_names: ClassVar[dict[str, str]] = {**Head.axis_names, "rest": "Df"}
-    legend: ClassVar[dict[str, str]] = {
-        **Head.legend,
-        "Df": "columns of the head that the token embedding lacks",
-    }
+    legend: ClassVar[dict[str, str]] = {**Head.legend, "Df": "columns of the head that the token embedding lacks"}
     made: ClassVar[dict[str, str]] = {"Dt": "De + Df"}
 
     def derived(self) -> dict[str, str]:
