@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice, takewhile
 
 
@@ -72,6 +73,16 @@ class MissingExtraError(TfacctError):
     def __init__(self, message: str, extra: str = "", others: str = "") -> None:
         how = [f"pip install '.[{extra}]' in a tfacct checkout"] if extra else []
         super().__init__(message, ", and ".join([*how, *([f"pip install {others}"] if others else [])]) or None)
+
+
+@contextmanager
+def naming(name: str, *kinds: type[TfacctError]) -> Iterator[None]:
+    """Adds the name of a model to the message of errors of these kinds."""
+    try:
+        yield
+    except kinds as error:
+        error.message = f"{name}: {error.message}"
+        raise
 
 
 def exclusive(one: str, other: str) -> UsageError:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
@@ -11,7 +10,7 @@ from tfacct import families
 from tfacct.architecture.parts import LatentAttention, MlaMode, NamedTensors, Projector
 from tfacct.architecture.transformer import Transformer
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError
+from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, naming
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import BF16, Storage, storage
@@ -69,7 +68,7 @@ class LoadedModel(ModelDescription):
             from tfacct.families import projectors
 
             sides = [projectors.Model(one.part, one.config, one.raw, one.architecture) for one in (text, *encoders)]
-            with naming(self.name):
+            with naming(self.name, ConfigError, NotFoundError):
                 joined = [projectors.projector(composite, sides[0], side, projector == "work") for side in sides[1:]]
             encoders = [one.with_projector(each.part) for one, each in zip(encoders, joined, strict=True)]
             counted = counted.union(*(each.names for each in joined))
@@ -163,16 +162,6 @@ def _contradicted(model: LoadedModel) -> bool:
     return abs(more) > published.OTHERS * found.bytes and not (more > 0 and others)
 
 
-@contextmanager
-def naming(name: str) -> Iterator[None]:
-    """Context manager that adds the model's name to errors about its config."""
-    try:
-        yield
-    except (ConfigError, NotFoundError) as error:
-        error.message = f"{name}: {error.message}"
-        raise
-
-
 def load_model(
     name: str,
     raw: Mapping[str, Any],
@@ -182,7 +171,7 @@ def load_model(
 ) -> LoadedModel:
     """Load a config with the changed fields in `sets`. Raises ConfigError with the model's name."""
     sets = {field: value.tolist() if hasattr(value, "tolist") else value for field, value in (sets or {}).items()}
-    with naming(name):
+    with naming(name, ConfigError, NotFoundError):
         reading = families.read(raw, sets, part)
     return LoadedModel(
         name=name,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from tfacct.architecture.parts import Patches
-from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.errors import TfacctError, UsageError, naming
 from tfacct.base.spelling import option, setting
 from tfacct.ledger.einsum import shared
 from tfacct.ledger.storage import DEFAULT_DTYPE, Storage
@@ -74,13 +74,10 @@ def workload(model: LoadedModel, request: Request) -> Workload:
     request = request_for(model, request)
     if not takes_context(model, request.ctx):
         raise other_context(model)
-    try:
+    with naming(model.name, UsageError):
         work = request.workload(model.context, source=model.source, has_cache=model.has_cache)
         shared(work.tokens, model.ledger.together, model.ledger.learned_tokens)
-        return work if model.logits else replace(work, logits=None)
-    except UsageError as error:
-        error.message = f"{model.name}: {error.message}"
-        raise
+    return work if model.logits else replace(work, logits=None)
 
 
 def runnable(model: LoadedModel, request: Request) -> Workload:

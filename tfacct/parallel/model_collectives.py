@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Unpack, get_args
 
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, UsageError, listed
+from tfacct.base.errors import ConfigError, UsageError, listed, naming
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes
@@ -121,14 +121,10 @@ def rank_collectives(
     check_mesh(model, mesh, train=train)
     if train:
         _check_order(model, mesh)
-    try:
+    with naming(model.name, UsageError):
         reduced = None if ends.reduced is None else units.dtype_bits(ends.reduced)
-        bits = units.dtype_bits(dtype)
         how: CollectiveOptions = {"train": train, "after": ends.after, "reduced": reduced, "recomputed": recomputed}
-        every = stage_collectives(model, mesh, work.axes(), bits, **how)
-    except UsageError as error:
-        error.message = f"{model.name}: {error.message}"
-        raise
+        every = stage_collectives(model, mesh, work.axes(), units.dtype_bits(dtype), **how)
     sizes = [sum(line.sent for line in lines) for lines in every]
     lines = every[sizes.index(max(sizes))]
     if mesh.imbalance != 1 and not any(line.kind == "all-to-all" and line.over == "ep" for line in lines):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Unpack
 
 from tfacct.base.errors import UsageError, joined
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import Axes, packed_bytes
+from tfacct.ledger.einsum import Axes, packed_bytes, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Parameter
 from tfacct.parallel.collectives import Collective, When, collective
@@ -113,7 +113,7 @@ def microbatches(mesh: Mesh, at: Axes, train: bool) -> int:
     count = mesh.microbatches or (batch if train else 1)
     if batch % count:
         problem = f"{option('microbatches', count)} does not divide a batch of {batch:,}"
-        raise UsageError(problem, f"give a multiple: {option('batch', -(-batch // count) * count)}")
+        raise UsageError(problem, f"give a multiple: {option('batch', count * rounded_up(batch, count))}")
     if train and mesh.chunks > 1 and count % max(1, count // mesh.pp):
         problem = f"{option('schedule', 'interleaved')} runs micro-batches in rounds of {mesh.pp:,} or more"
         raise UsageError(f"{problem}, and {count:,} is not a whole number of rounds", f"give a multiple of {mesh.pp:,}")

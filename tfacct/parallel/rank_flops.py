@@ -178,5 +178,5 @@ def rank_tokens(mesh: Mesh, work: Workload) -> Workload:
     """The tokens of a context that the fullest rank caches."""
     if mesh.cp == 1:
         return work
-    tokens = CP_CHUNKS * -(-work.context // (CP_CHUNKS * mesh.cp))
+    tokens = CP_CHUNKS * rounded_up(work.context, CP_CHUNKS * mesh.cp)
     return replace(work, context=tokens, tokens=tokens)

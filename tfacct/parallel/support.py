@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
 from tfacct.architecture.blocks import Stack
@@ -30,7 +29,7 @@ from tfacct.architecture.parts import (
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
 from tfacct.base.combinations import Features, Unsupported, matching
-from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
+from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed, naming
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, divisors
@@ -346,7 +345,7 @@ def check_axes(model: LoadedModel, mesh: Mesh) -> None:
     shard."""
     _refuse(STAGES, model, mesh)
     if mesh.pp > 1:
-        with _naming(model):
+        with naming(model.name, UsageError):
             stages(blocks_in(model.ledger), mesh)
     _refuse(SEQUENCES, model, mesh)
 
@@ -359,19 +358,9 @@ def check_mesh(model: LoadedModel, mesh: Mesh, *, train: bool = True, stored: bo
         _refuse(PARTS, model, mesh, STORED if stored else FEATURES, train=train)
 
 
-@contextmanager
-def _naming(model: LoadedModel) -> Iterator[None]:
-    """Adds the model's name to a UsageError."""
-    try:
-        yield
-    except UsageError as error:
-        error.message = f"{model.name}: {error.message}"
-        raise
-
-
 def check_sizes(model: LoadedModel, mesh: Mesh, at: Axes) -> None:
     """Raises UsageError for sizes that the mesh does not divide."""
-    with _naming(model):
+    with naming(model.name, UsageError):
         check(model.ledger, mesh, at)
 
 

@@ -228,8 +228,6 @@ def _ledger_groups(graph: StepGraph, ledger: Ledger) -> Iterator[Group]:
     groups = iter(ledger.groups)
     lines = next(groups)
     for group in graph.groups:
-        while group.numbers and group.numbers[-1] not in lines.numbers:
-            lines = next(groups)
         yield lines
         if not group.numbers or group.numbers[-1] == lines.numbers[-1]:
             lines = next(groups, lines)
