@@ -49,6 +49,13 @@ class Checkpoint(NamedTuple):
         return [tensor for file in self.files for tensor in file.tensors]
 
 
+class Index(NamedTuple):
+    """An index of files: the file of each tensor, and the `total` of their bytes if it has one."""
+
+    files: Mapping[str, str]
+    total: int | None
+
+
 def local(path: Path) -> Checkpoint:
     """Checkpoint in a file or folder. Raises TfacctError within a second, whatever the files contain."""
     if path.is_dir():
@@ -94,7 +101,7 @@ def _shard_set(path: Path, names: Sequence[str]) -> Sequence[str]:
     return wanted
 
 
-def _read_index(source: Source) -> Mapping[str, object]:
+def _read_index(source: Source) -> Index:
     if source.size > LONGEST_INDEX:
         raise CheckpointError(f"{source.name} has {source.size:,} bytes; the maximum is {LONGEST_INDEX:,}")
     return index(source.name, source.read(0, source.size))
@@ -103,47 +110,39 @@ def _read_index(source: Source) -> Mapping[str, object]:
 def claimed(folder: Path) -> int | None:
     """Bytes of all tensors according to a folder's index; None without a readable index."""
     try:
-        fields = _read_index(LocalFile(folder / INDEX))
+        return _read_index(LocalFile(folder / INDEX)).total
     except CheckpointError:
         return None
-    return _total(fields)
 
 
-def _total(fields: Mapping[str, object]) -> int | None:
-    about = fields.get("metadata")
-    total = about.get("total_size") if isinstance(about, dict) else None
-    return total if type(total) is int else None
-
-
-def index(where: str, data: bytes) -> dict[str, object]:
-    """Fields of an index with a `weight_map` from tensors to files. Raises CheckpointError."""
+def index(where: str, data: bytes) -> Index:
+    """Index with a `weight_map` from tensors to files. Raises CheckpointError."""
     if data.count(b",") > MOST + 100:
         raise CheckpointError(f"{where} names more than {MOST:,} tensors")
     read = parsed(where, data)
-    fields: dict[str, object] = read if isinstance(read, dict) else {}
-    files = fields.get("weight_map")
+    fields = read if isinstance(read, dict) else {}
+    files, about = fields.get("weight_map"), fields.get("metadata")
     if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
         raise CheckpointError(f"{where} has no weight_map from tensors to files")
     check_names(where, files)
     for name in dict.fromkeys(files.values()):
         if not _PLAIN.fullmatch(name) or not name.endswith(".safetensors"):
             raise CheckpointError(f"{where} names {cut(name)!r}, which is not a safetensors file in its folder")
-    return fields
+    total = about.get("total_size") if isinstance(about, dict) else None
+    return Index(files, total if type(total) is int else None)
 
 
-def files_of(name: str, fields: Mapping[str, object]) -> list[str]:
+def files_of(name: str, found: Index) -> list[str]:
     """Names of the files in an index. Raises CheckpointError."""
-    where: Mapping[str, str] = fields["weight_map"]  # type: ignore[assignment]  # checked by `index`
-    names = sorted(set(where.values()))
+    names = sorted(set(found.files.values()))
     if len(names) > MOST_FILES:
         raise CheckpointError(f"the index of {name} names {len(names):,} files; the maximum is {MOST_FILES:,}")
     return names
 
 
-def indexed(name: str, fields: Mapping[str, object], source: Callable[[str], Source]) -> Checkpoint:
+def indexed(name: str, by_tensor: Index, source: Callable[[str], Source]) -> Checkpoint:
     """Checkpoint of the files in an index, which must match the index."""
-    where: Mapping[str, str] = fields["weight_map"]  # type: ignore[assignment]  # checked by `index`
-    names = files_of(name, fields)
+    where, names = by_tensor.files, files_of(name, by_tensor)
     found = together(name, [source(file) for file in names], called=names)
     for file in found.files:
         wrong = next((tensor for tensor in file.tensors if where.get(tensor.name) != file.name), None)
@@ -152,7 +151,7 @@ def indexed(name: str, fields: Mapping[str, object], source: Callable[[str], Sou
     there = {tensor.name for tensor in found.tensors}
     if lost := next((tensor for tensor in where if tensor not in there), None):
         raise CheckpointError(f"{where[lost]} lacks {lost!r}, which the index lists there")
-    return found._replace(claimed=_total(fields))
+    return found._replace(claimed=by_tensor.total)
 
 
 def together(name: str, sources: Sequence[Source], *, part_of: int = 0, called: Sequence[str] = ()) -> Checkpoint:

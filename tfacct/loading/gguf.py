@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tfacct.base.errors import CheckpointError, cut
 from tfacct.ledger.formats import GGML
-from tfacct.loading.headers import BOUND, MOST, FileTensor, Source, check_names
+from tfacct.loading.headers import BOUND, MOST, FileTensor, Source, check_names, in_order, padded
 
 LONGEST = 64_000_000
 """Most bytes of a header, which includes the vocabulary."""
@@ -154,20 +154,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> list[FileTensor]:
             raise CheckpointError(f"{name} has {tensor.name!r} twice")
         found[tensor.name] = offset, tensor
     check_names(name, found)
-    size, end, before = cursor.source.size - _padded(cursor.at, alignment), 0, ""
-    for offset, tensor in sorted(found.values(), key=lambda one: (one[0], one[1].bytes)):
-        if offset < end:
-            raise CheckpointError(f"{name}: {before!r} and {tensor.name!r} overlap")
-        if offset != _padded(end, alignment):
-            raise CheckpointError(f"{name}: {offset - end:,} bytes before {tensor.name!r} do not belong to a tensor")
-        end, before = offset + tensor.bytes, tensor.name
-        if end > size:
-            raise CheckpointError(
-                f"{name} is truncated: {tensor.name!r} ends at byte {end:,} of its tensors, but"
-                f" only {max(size, 0):,} are present"
-            )
-    if size > _padded(end, alignment):
-        raise CheckpointError(f"{name}: {size - end:,} bytes at its end do not belong to a tensor")
+    in_order(name, found.values(), cursor.source.size - padded(cursor.at, alignment), alignment)
     return [tensor for _, tensor in found.values()]
 
 
@@ -187,7 +174,3 @@ def _tensor(cursor: _Cursor) -> tuple[FileTensor, int]:
     if max(elements, offset, *inner, 0) >= BOUND or (inner[0] if inner else 1) % block:
         raise CheckpointError(f"{cursor.source.name}: {cut(name)!r} has sizes that do not fit {type_name}: {inner}")
     return FileTensor(name, type_name, tuple(reversed(inner)), elements // block * bytes_), offset
-
-
-def _padded(at: int, alignment: int) -> int:
-    return -(-at // alignment) * alignment

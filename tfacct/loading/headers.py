@@ -186,26 +186,38 @@ def check_names(where: str, names: Iterable[str]) -> None:
 def _placed(file: str, fields: dict[str, Any], size: int) -> list[FileTensor]:
     """Tensors, whose data must cover each of the `size` bytes after the header exactly once."""
     check_names(file, fields)
-    placed = sorted((_with_span(file, name, entry) for name, entry in fields.items()), key=lambda one: one[:2])
+    placed = [_with_offset(file, name, entry) for name, entry in fields.items()]
+    return in_order(file, placed, size)
+
+
+def in_order(file: str, placed: Iterable[tuple[int, FileTensor]], size: int, alignment: int = 1) -> list[FileTensor]:
+    """Tensors in the order of their data, from the offset of each. Raises CheckpointError unless the data, with padding
+    up to the next offset, covers `size` bytes exactly once."""
+    ordered = sorted(placed, key=lambda one: (one[0], one[1].bytes))
     end, before = 0, ""
-    for start, stop, tensor in placed:
-        if start > end:
-            raise CheckpointError(f"{file}: {start - end:,} bytes before {tensor.name!r} do not belong to a tensor")
+    for start, tensor in ordered:
         if start < end:
             raise CheckpointError(f"{file}: {before!r} and {tensor.name!r} overlap")
-        if stop > size:
+        if start != padded(end, alignment):
+            raise CheckpointError(f"{file}: {start - end:,} bytes before {tensor.name!r} do not belong to a tensor")
+        end, before = start + tensor.bytes, tensor.name
+        if end > size:
             raise CheckpointError(
-                f"{file} is truncated: {tensor.name!r} ends at byte {stop:,} of its tensors, but only"
-                f" {size:,} are present"
+                f"{file} is truncated: {tensor.name!r} ends at byte {end:,} of its tensors, but only"
+                f" {max(size, 0):,} are present"
             )
-        end, before = stop, tensor.name
-    if end != size:
+    if size > padded(end, alignment):
         raise CheckpointError(f"{file}: {size - end:,} bytes at its end do not belong to a tensor")
-    return [tensor for *_, tensor in placed]
+    return [tensor for _, tensor in ordered]
 
 
-def _with_span(file: str, name: str, entry: Any) -> tuple[int, int, FileTensor]:
-    """Start and end of a tensor's data, and the tensor."""
+def padded(at: int, alignment: int) -> int:
+    """The next multiple of the alignment."""
+    return -(-at // alignment) * alignment
+
+
+def _with_offset(file: str, name: str, entry: Any) -> tuple[int, FileTensor]:
+    """A tensor, and where its data starts."""
     if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
         raise CheckpointError(f"{file}: {name!r} has no dtype, no shape or no data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -222,7 +234,7 @@ def _with_span(file: str, name: str, entry: Any) -> tuple[int, int, FileTensor]:
             f"{file}: {name!r} has {stop - start:,} bytes, but {dtype} of shape {cut(str(shape))} takes"
             f" {cut(f'{expected:,}')}"
         )
-    return start, stop, FileTensor(name, CALLED.get(dtype, dtype.lower()), tuple(shape), expected)
+    return start, FileTensor(name, CALLED.get(dtype, dtype.lower()), tuple(shape), expected)
 
 
 def sizes(value: Any, most: int) -> bool:

@@ -109,10 +109,16 @@ def _another(hub_id: str, commit: str, name: str, largest: int) -> Path | None:
         hub_client.save(hub_id, ".no_exist", commit, name, data=b"")
         return None
     _checked(found, url, commit)
+    return _downloaded(hub_id, found, commit, name, largest)
+
+
+def _downloaded(hub_id: str, metadata: Metadata, commit: str, name: str, largest: int) -> Path:
+    """Copy of a file of a commit in the hub cache. Raises ConfigError for a file larger than `largest`."""
     try:
-        data = hub_client.download(found, name, largest)
+        data = hub_client.download(metadata, name, largest)
     except OverflowError:
-        raise ConfigError(f"{name} of {hub_id} is larger than 4 MB") from None
+        usual = f": a {CONFIG} is a few kilobytes" if name == CONFIG else ""
+        raise ConfigError(f"{name} of {hub_id} is larger than 4 MB{usual}") from None
     return hub_client.save(hub_id, "snapshots", commit, name, data=data)
 
 
@@ -171,11 +177,7 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
         return cached._replace(newest=True)
     path = hub_client.cached(hub_id, CONFIG, commit)
     if path is None or not _is_complete(path):
-        try:
-            data = hub_client.download(metadata, CONFIG, largest)
-        except OverflowError:
-            raise ConfigError(f"{CONFIG} of {hub_id} is larger than 4 MB: a config.json is a few kilobytes") from None
-        path = hub_client.save(hub_id, "snapshots", commit, CONFIG, data=data)
+        path = _downloaded(hub_id, metadata, commit, CONFIG, largest)
     if revision != commit:
         hub_client.save(hub_id, "refs", revision, data=commit.encode())
     return copy(path, newest=True)

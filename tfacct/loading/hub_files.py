@@ -45,9 +45,8 @@ class RemoteFile:
     def __init__(self, url: str, name: str) -> None:
         self.name, self._url = name, url
         start, self.size = read_range(url, name, 0, FIRST)
-        self._start = start[
-            : 8 + int.from_bytes(start[:8], "little")
-        ]  # only the header, because there may be 1,000 files
+        header = 8 + int.from_bytes(start[:8], "little")
+        self._start = start[:header]  # there may be 1,000 files
 
     def read(self, at: int, count: int) -> bytes:
         """Read `count` bytes from `at`, fewer at the end of the file."""
@@ -82,11 +81,11 @@ def _ask(hub_id: str, revision: str, name: str) -> Checkpoint:
     data, size = read_range(url_of(hub_id, INDEX, commit), INDEX, 0, LONGEST_INDEX)
     if size > LONGEST_INDEX:
         raise CheckpointError(f"{INDEX} of {name} has {size:,} bytes; the maximum is {LONGEST_INDEX:,}")
-    fields = checkpoint.index(f"{INDEX} of {name}", data)
-    files = checkpoint.files_of(name, fields)
+    by_tensor = checkpoint.index(f"{INDEX} of {name}", data)
+    files = checkpoint.files_of(name, by_tensor)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         opened = dict(zip(files, pool.map(remote, files), strict=True))
-    return checkpoint.indexed(name, fields, opened.__getitem__)
+    return checkpoint.indexed(name, by_tensor, opened.__getitem__)
 
 
 def _found(hub_id: str, revision: str) -> tuple[str, str]:

@@ -190,11 +190,6 @@ def range_facts(model: LoadedModel, how: Storage, weights: int, others: int) -> 
     }
 
 
-def unweighed(models: Sequence[LoadedModel], dtype: str | None) -> dict[str, str]:
-    """Names of models with unknown bytes of weights → reason."""
-    return storages(models, dtype)[1]
-
-
 def with_known_bytes(models: Sequence[LoadedModel], dtype: str | None) -> tuple[list[LoadedModel], list[Skipped]]:
     """Models with known bytes of weights, and the skipped ones. Raises TfacctError if there is none."""
     known, why = storages(models, dtype)
@@ -224,10 +219,12 @@ def format_facts(model: LoadedModel, dtype: str | None) -> dict[str, str | None]
 def _published(model: LoadedModel) -> str | None:
     """Published format of a model; None if unknown or not supported."""
     try:
-        found = None if model.quantized else published(model)
-        return model.storage().name if model.quantized else None if found is None else found.dtype
+        if model.quantized:
+            return model.storage().name
+        found = published(model)
     except TfacctError:
         return None
+    return None if found is None else found.dtype
 
 
 def format_name(model: LoadedModel, dtype: str | None) -> str:
@@ -254,13 +251,12 @@ def stored_name(models: Sequence[LoadedModel], dtype: str | None) -> str:
 
 def formats(models: Sequence[LoadedModel], dtype: str | None) -> str:
     """Text of the counted format for a title, with `(assumed)` if unknown, and the files' dtype if different."""
-    known = [model for model, _ in storages(models, dtype)[0]]
-    named = [format_name(model, dtype) for model in known]
-    if len(set(named)) == 1:
-        return named[0]
-    unsure = 0 if dtype is not None else sum(map(format_assumed, known))
+    known = storages(models, dtype)[0]
+    named = {format_name(model, dtype) for model, _ in known}
+    if len(named) == 1:
+        return named.pop()
+    unsure = 0 if dtype is not None else sum(format_assumed(model) for model, _ in known)
     if not unsure:
         return stored_name(models, dtype)
-    several = len({how.name for _, how in storages(models, dtype)[0]}) > 1
-    stored = f"{DEFAULT_DTYPE if several else known[0].storage().name} ({ASSUMED} for {unsure:,} of {len(known):,})"
-    return f"{stored}{OR_AS_GIVEN if several else ''}"
+    names, share = {how.name for _, how in known}, f"({ASSUMED} for {unsure:,} of {len(known):,})"
+    return f"{names.pop()} {share}" if len(names) == 1 else f"{DEFAULT_DTYPE} {share}{OR_AS_GIVEN}"

@@ -681,7 +681,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
     """FLOPs and parameters of every line, and totals of FLOPs and bytes, of two sides. The table has the rows that
     change, or `every` one. Raises TfacctError, also if nothing can change."""
     models, terms, to = [old.model, new.model], old.terms, new.terms
-    unknown = selection.unweighed([old.model], terms.dtype) | selection.unweighed([new.model], to.dtype)
+    unknown = selection.storages([old.model], terms.dtype)[1] | selection.storages([new.model], to.dtype)[1]
     metrics = [METRICS[name] for name in TOTALS if not (unknown and name in WEIGHED)]
     works = [selection.workload(side.model, side.request) for side in (old, new)]
     untrained = _untrained((old, new), works)
