@@ -43,7 +43,7 @@ def shown(products: Iterable[Product]) -> list[Shown]:
     by_path: dict[str, list[Product]] = {}
     for product in products:
         alike = by_path.setdefault(product.path, [])
-        known = next((i for i, other in enumerate(alike) if _equal(other, product)), None)
+        known = next((i for i, other in enumerate(alike) if _each(other) == _each(product)), None)
         if known is None:
             alike.append(product)
         else:
@@ -59,10 +59,6 @@ def stored(tensors: Iterable[Tensor]) -> list[Tensor]:
         count = tensor.count + (known.count if known else 0)
         found[tensor.path, tensor.shape] = tensor._replace(count=count)
     return list(found.values())
-
-
-def _equal(one: Product, other: Product) -> bool:
-    return _each(one) == _each(other)
 
 
 def _each(product: Product) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 from tfacct.architecture.parts import Attention
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
+from tfacct.base.units import number_of
 from tfacct.ledger.einsum import divisors
 from tfacct.ledger.lines import EXPERTS
 from tfacct.loading.model import LoadedModel
@@ -63,7 +64,7 @@ def layouts_with(model: LoadedModel, devices: int, tokens: int, given: Mesh, *, 
     """The given layout if it uses all devices, else all layouts that agree with what was given. Raises UsageError."""
     if not train and (name := next((name for name in TRAINING if name in sizes_of(given)), None)):
         raise UsageError(f"{option(name, getattr(given, name))} applies to a training step", option("train", True))
-    many = f"{devices:,} device{'' if devices == 1 else 's'}"
+    many = number_of(devices, "device")
     if uneven := next((ranks for ranks in (given.ranks, given.ep) if devices % ranks), None):
         raise UsageError(f"{label(given)} needs {uneven:,} ranks, which do not divide {many}")
     if given.ranks == devices > 1:
@@ -108,31 +109,30 @@ def trained(model: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
     experts = _experts(model)
     heads = gcd(*(group.axes["K"] for group in model.ledger.groups if "K" in group.axes))  # 0 without experts
     for tp, pp in _stages(model, devices):
+        dp = devices // tp // pp
         if pp > 1:
             for sp in (False, True) if tp > 1 else (False,):
-                yield from _staged(Mesh(tp, sp, pp=pp), devices // tp // pp)
+                yield from _with_zero(Mesh(tp, sp, dp=dp, pp=pp), 1)
             for ep in _whole(experts, tp, devices // pp) if tp <= MOST_TP_WITH_EXPERTS else ():
-                yield from _staged(Mesh(tp, pp=pp, ep=ep), devices // tp // pp)
-            for cp in _sequence_shards(devices // tp // pp, tokens):  # long sequences: with sp wherever it works
-                yield from _staged(Mesh(tp, tp > 1, pp=pp, cp=cp, cp_method=method), devices // tp // pp // cp)
+                yield from _with_zero(Mesh(tp, dp=dp, pp=pp, ep=ep), 1)
+            for cp in _sequence_shards(dp, tokens):  # long sequences: with sp wherever it works
+                yield from _with_zero(Mesh(tp, tp > 1, dp=dp // cp, pp=pp, cp=cp, cp_method=method), 1)
     for tp in divisors([devices]):
         for sp in (False, True) if tp > 1 else (False,):
             for shards in _sequence_shards(devices // tp, tokens):
                 fsdp = devices // tp // shards
-                # 1, or as many as share the heads
-                for ulysses in sorted({1, gcd(shards, heads // tp) if heads >= tp else 1}) if fsdp > 1 else ():
+                if fsdp == 1:
+                    continue
+                of_heads = gcd(shards, heads // tp) if heads >= tp else 1  # as many as share the heads
+                for ulysses in sorted({1, of_heads}):
                     cp = shards // ulysses
                     how = method if cp > 1 else "ring"
                     yield Mesh(tp, sp, fsdp, cp=cp, cp_method=how, ulysses=ulysses)
             for fsdp in divisors([devices // tp]):
-                dp = devices // tp // fsdp
-                for zero in (0, 1, 2) if fsdp == 1 < dp else (0,):
-                    yield Mesh(tp, sp, fsdp, dp=dp, zero=zero)
-                for ep in _whole(experts, tp, devices) if 1 in (fsdp, dp) and not sp else ():
-                    if fsdp > 1:
-                        yield Mesh(tp, fsdp=fsdp, ep=ep)
-                    else:
-                        yield from (Mesh(tp, dp=dp, ep=ep, zero=zero) for zero in ((0, 1, 2) if dp > 1 else (0,)))
+                mesh = Mesh(tp, sp, fsdp, dp=devices // tp // fsdp)
+                yield from _with_zero(mesh, 2)
+                for ep in _whole(experts, tp, devices) if 1 in (mesh.fsdp, mesh.dp) and not sp else ():
+                    yield from _with_zero(replace(mesh, ep=ep), 2)
 
 
 def _experts(model: LoadedModel) -> int:
@@ -145,9 +145,9 @@ def _whole(experts: int, tp: int, devices: int) -> list[int]:
     return [ep for ep in divisors([experts, devices]) if ep > 1 and ep % tp == 0] if experts else []
 
 
-def _staged(mesh: Mesh, copies: int) -> Iterator[Mesh]:
-    """The mesh with `copies` replicas, with and without ZeRO 1."""
-    yield from (replace(mesh, dp=copies, zero=zero) for zero in ((0, 1) if copies > 1 else (0,)))
+def _with_zero(mesh: Mesh, most: int) -> Iterator[Mesh]:
+    """The mesh, and with replicas also with the stages of ZeRO up to `most`."""
+    yield from (replace(mesh, zero=zero) for zero in (range(most + 1) if mesh.fsdp == 1 < mesh.dp else (0,)))
 
 
 MOST_RANKS = 2**16

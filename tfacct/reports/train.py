@@ -1012,11 +1012,6 @@ def train_exact(
     (model,) = models
     if by != "phase":
         raise UsageError(f"{option('by', by)} does not work with {option('exact', True)}", "its rows are modules")
-    if recipe.mesh is not None:
-        raise UsageError(
-            f"{option('exact', True)} runs on one device: a class on the meta device cannot be sharded",
-            f"leave the parallel layout out, or {option('exact')}",
-        )
     work, formula, reason = selection.workload(model, request), None, None
     step = exact(model, work, recipe, progress)
     try:

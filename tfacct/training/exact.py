@@ -11,7 +11,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -35,12 +34,6 @@ UPDATE = "optimizer step"
 """Name of the last phase."""
 VALUES = ("meta tensor", "meta device", "aten::_local_scalar_dense", "nonzero", "Cannot copy out")
 """Parts of torch's error messages when a class reads tensor values on meta."""
-
-RUNS = frozenset(
-    "dtype optimizer recompute attention gradient_accumulation keep_logits loss lora adapter_dtype lora_dropout"
-    " weights_dtype master_weights gradient_dtype offload packing".split()
-)
-"""Fields of a recipe that a class on the meta device supports."""
 
 
 class ExactStep(NamedTuple):
@@ -75,10 +68,11 @@ class Built(NamedTuple):
 
 def check(model: LoadedModel, work: Workload, recipe: Recipe) -> None:
     """Raises UsageError for a step that cannot run on the meta device."""
-    unknown = (each for each in fields(recipe) if each.name not in RUNS)
-    if name := next((each.name for each in unknown if getattr(recipe, each.name) != each.default), None):
-        why = f"{option(name)} does not work with {option('exact', True)}: classes on the meta device do not have this"
-        raise UsageError(why, f"leave it out, or {option('exact')}")
+    if recipe.mesh is not None:
+        raise UsageError(
+            f"{option('exact', True)} runs on one device: a class on the meta device cannot be sharded",
+            f"leave the parallel layout out, or {option('exact')}",
+        )
     if recipe.offloads("activations"):
         raise UsageError(f"{option('offload', 'activations')} does not work with {option('exact', True)}")
     if (past := model.past_positions(work)) is not None:
