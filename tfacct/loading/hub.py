@@ -86,10 +86,10 @@ def fetch(hub_id: str, revision: str | None = None, *, largest: int, waiting: Wa
     return patiently(hub_id, revision, lambda wanted: _ask(hub_id, wanted, largest), waiting)
 
 
-def fetch_file(hub_id: str, copy: Copy, name: str, *, largest: int, waiting: Waiting = unwatched) -> Path | None:
+def fetch_file(hub_id: str, copy: Copy, name: str, *, largest: int) -> Path | None:
     """Another file of the same commit, of at most `largest` bytes; None if it does not exist. Raises TfacctError if
     that is unknown."""
-    return patiently(hub_id, copy.commit, lambda commit: _another(hub_id, commit, name, largest), waiting)
+    return patiently(hub_id, copy.commit, lambda commit: _another(hub_id, commit, name, largest), unwatched)
 
 
 def _another(hub_id: str, commit: str, name: str, largest: int) -> Path | None:

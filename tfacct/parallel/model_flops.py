@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfacct.accounts.metrics import Point, Recompute, params_of, rule_of_thumb
 from tfacct.accounts.products import Shown, shown
-from tfacct.accounts.step_flops import decode_flops
+from tfacct.accounts.step_flops import decode_flops, recomputed
 from tfacct.architecture.parts import MlaMode
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -152,8 +152,6 @@ def products_of(ledger: Ledger, work: Workload, masked: bool, recompute: Recompu
     products = ledger.products(work.axes(), masked=masked)
     if recompute == "none":
         return products
-    from tfacct.accounts.step_flops import recomputed
-
     recomputation = recomputed(ledger, work.axes(), recompute, masked=masked)
     return [each._replace(backward=each.backward + more) for each, more in zip(products, recomputation, strict=True)]
 

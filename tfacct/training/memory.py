@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
-from typing import Any, TypedDict, get_args
+from typing import Any, TypeAlias, TypedDict, get_args
 
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.step_flops import How, recomputed_flops
@@ -172,7 +172,9 @@ HEAD = re.compile(r"lm_head(?!\.project)").match
 LONGEST = 2**30
 """Largest number of tokens or sequences to try."""
 LORA, FROZEN, ADAPTERS = {"lora": "16", "adapter_dtype": "bf16"}, "frozen weights", "16-bit adapters"
-CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
+Change: TypeAlias = tuple[dict[str, Any], str]
+"""Changed fields of a recipe or its layout, and what the change costs besides FLOPs."""
+CHANGES: tuple[Change, ...] = (
     ({"sp": True}, ""),
     ({"zero": 1}, ""),
     ({"sp": True, "zero": 1}, ""),
@@ -194,9 +196,8 @@ CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
     ({"recompute": "full", **LORA}, FROZEN),
     ({"recompute": "full", "lora": "16", "weights_dtype": NF4}, "frozen 4-bit weights"),
 )
-"""Changes of a recipe or its layout, and what each costs besides FLOPs, the cheapest first. Adapters that are not in
-fp32 have the dtype of the step."""
-COMBINED: tuple[tuple[dict[str, Any], str], ...] = (
+"""The changes that are tried, the cheapest first. Adapters that are not in fp32 have the dtype of the step."""
+COMBINED: tuple[Change, ...] = (
     ({"sp": True}, ""),
     ({"zero": 1}, ""),
     ({"recompute": "full"}, ""),
@@ -286,11 +287,11 @@ def combined(one: TrainingMemory, budget: int) -> list[dict[str, Any]]:
     """The first combination of changes that fits, without those that it does not need, or the largest one; empty if no
     two changes go together."""
 
-    def together(parts: Sequence[tuple[dict[str, Any], str]]) -> list[dict[str, Any]]:
+    def together(parts: Sequence[Change]) -> list[dict[str, Any]]:
         fields = {name: value for part, _ in parts for name, value in part.items()}
         return list(changes(one, budget, [(fields, ", ".join(dict.fromkeys(cost for _, cost in parts if cost)))]))
 
-    taken, found = list[tuple[dict[str, Any], str]](), list[dict[str, Any]]()
+    taken, found = list[Change](), list[dict[str, Any]]()
     for change in COMBINED:
         lower = together([*taken, change])
         if not lower or (found and lower[0]["peak_bytes"] >= found[0]["peak_bytes"]):
@@ -314,9 +315,7 @@ def flops_run_again(recipe: Recipe, ledger: Ledger, at: Axes, *, masked: bool = 
     return head + int(recomputed_flops(ledger, at, how, masked=masked))
 
 
-def changes(
-    one: TrainingMemory, budget: int | None, tried: Sequence[tuple[dict[str, Any], str]] = CHANGES
-) -> Iterator[dict[str, Any]]:
+def changes(one: TrainingMemory, budget: int | None, tried: Sequence[Change] = CHANGES) -> Iterator[dict[str, Any]]:
     """Changes that lower the peak: the new peak, the bytes freed, and what they cost."""
     ledger, at = one.model.ledger, one.work.axes()
     plain = ledger.total_flops(at) + ledger.total_flops(at, backward=True)

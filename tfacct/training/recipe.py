@@ -99,7 +99,7 @@ class Recipe:
             if (value := getattr(named, name)) not in known:
                 words = joined([*dict.fromkeys(filter(None, known))], "or")
                 raise UsageError(f"{option(name)} is {words}, not {value!r}")
-        on_host = {name.strip(): 0 for name in (self.offload or "").split(",") if name.strip()}
+        on_host = [name.strip() for name in (self.offload or "").split(",") if name.strip()]
         if unknown := next((name for name in on_host if name not in OFFLOADED), None):
             raise UsageError(f"{option('offload')} must be {' or '.join(OFFLOADED)}, not {unknown!r}")
         return replace(
@@ -239,16 +239,20 @@ class Recipe:
 
     def changes(self, new: Recipe) -> list[str]:
         """A phrase for the differences between this recipe and a new one."""
-        both: list[tuple[str, str | None, str | None]] = [("optimizer", self.optimizer, new.optimizer)]
-        both += [("recomputation", self.recompute, new.recompute), ("attention", self.attention, new.attention)]
         own, other = ("no LoRA" if each.lora is None else f"LoRA {each.lora}" for each in (self, new))
-        both += [("loss", self.loss, new.loss), ("", own, other)]
-        both += [("master weights", self.master_weights or "none", new.master_weights or "none")]
+        both: list[tuple[str, str | None, str | None]] = [
+            ("optimizer", self.optimizer, new.optimizer),
+            ("recomputation", self.recompute, new.recompute),
+            ("attention", self.attention, new.attention),
+            ("loss", self.loss, new.loss),
+            ("", own, other),
+            ("master weights", self.master_weights or "none", new.master_weights or "none"),
+        ]
         if self.lora is not None and new.lora is not None:
-            both += [("adapters", self.adapter_dtype, new.adapter_dtype)]
-            both += [("LoRA dropout", f"{self.lora_dropout:g}", f"{new.lora_dropout:g}")]
+            both.append(("adapters", self.adapter_dtype, new.adapter_dtype))
+            both.append(("LoRA dropout", f"{self.lora_dropout:g}", f"{new.lora_dropout:g}"))
         if self.weights_dtype != new.weights_dtype:
-            both += [("weights in training", self.weights_format, new.weights_format)]
+            both.append(("weights in training", self.weights_format, new.weights_format))
         return [f"{name} {old} → {to}".lstrip() for name, old, to in both if old != to]
 
     @property
