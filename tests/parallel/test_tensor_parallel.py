@@ -5,7 +5,7 @@ import pytest
 import tfacct
 from tfacct.base.combinations import Features, matching
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.support import FEATURES, UNSUPPORTED, check_mesh, check_step
+from tfacct.parallel.support import FEATURES, UNSUPPORTED, check_mesh, check_together
 
 
 def test_parameters_of_one_rank() -> None:
@@ -143,7 +143,7 @@ def test_a_row_refuses_its_layout_by_name(features: str) -> None:
     found = {row.features: row for row in matching(UNSUPPORTED, Features(FEATURES, model, mesh, True))}
     assert features in found and not any(mark in row.reason for row in found.values() for mark in ("{", "None"))
     with pytest.raises(tfacct.TfacctError) as refused:
-        check_step(mesh)
+        check_together(mesh)
         check_mesh(model, mesh)
     assert refused.value.message.removeprefix(f"{name}: ") in {row.reason for row in found.values()}
 

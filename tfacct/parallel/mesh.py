@@ -249,7 +249,7 @@ def checked(mesh: Mesh) -> Mesh:
     """The mesh, if its axes go together. Raises UsageError."""
     if mesh.plan not in get_args(Plan):
         raise UsageError(f"{option('tp_plan')} must be torch or megatron, not {mesh.plan!r}")
-    check_sequence(mesh)
+    check_tp_options(mesh)
     mesh = checked_axes(_checked_replicas(mesh))
     check_experts(mesh)
     if mesh.ranks == 1:
@@ -261,14 +261,14 @@ def checked_pass(mesh: Mesh | None) -> Mesh | None:
     """The mesh, if its axes go together in a forward pass whose collectives are not counted. Raises UsageError."""
     if mesh is None:
         return None
-    check_sequence(mesh)
+    check_tp_options(mesh)
     if mesh.sequence_shards > 1 and mesh.ep > 1:
         both = f"{option('ep')} is not supported with {option('cp')} here"
         raise UsageError(both, "`tfacct train`, `plan` and `params` support both together")
     return checked_axes(mesh)
 
 
-def check_sequence(mesh: Mesh) -> None:
+def check_tp_options(mesh: Mesh) -> None:
     """Raises UsageError for options of `tp` without it."""
     if mesh.tp == 1 and (mesh.sp or mesh.plan != "torch"):
         given = option("sp", True) if mesh.sp else option("tp_plan", mesh.plan)

@@ -334,7 +334,7 @@ def _refuse(
         raise ConfigError(f"{model.name}: {row.reason}", row.instead)
 
 
-def check_step(mesh: Mesh) -> None:
+def check_together(mesh: Mesh) -> None:
     """Raises UsageError for axes that do not work together in one step."""
     for row in matching(LAYOUTS, Features(FEATURES, None, mesh, True)):
         raise UsageError(row.reason, row.instead)

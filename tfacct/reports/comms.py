@@ -23,7 +23,7 @@ from tfacct.parallel.mesh import Mesh, checked, padded_axes
 from tfacct.parallel.model_collectives import Ends, RankCollectives, checked_ends, rank_collectives
 from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.parallel.rules import AfterHead
-from tfacct.parallel.support import DTYPES, check_step, encodes
+from tfacct.parallel.support import DTYPES, check_together, encodes
 from tfacct.reports import build
 from tfacct.reports.ranks import ROUTING, bubble_note, fsdp_unit_note, sequence_notes, stage_sizes, uneven_notes
 from tfacct.training.recipe import Recipe
@@ -123,7 +123,7 @@ def comms(
     sharded, are gathered, or go into a sharded loss. `reduce_dtype`: the dtype in which gradients are reduced. Raises
     TfacctError."""
     mesh = checked(mesh)
-    check_step(mesh)
+    check_together(mesh)
     ends = checked_ends(mesh, train, after, reduce_dtype)
     if not train and mesh.ranks == mesh.dp and mesh.ep == 1:
         raise UsageError(f"{option('dp', mesh.dp)} sends only gradients", f"{option('train', True)} counts them")

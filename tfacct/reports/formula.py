@@ -23,7 +23,7 @@ from tfacct.ledger.workload import PADDED, Request, Workload, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Kind, Row, Table
-from tfacct.parallel.mesh import Mesh, check_sequence, tp_axis, tp_order
+from tfacct.parallel.mesh import Mesh, check_tp_options, tp_axis, tp_order
 from tfacct.parallel.rank_formula import (
     AXES,
     EXAMPLE,
@@ -182,7 +182,7 @@ def formula(
     request = request or Request()
     _check(model, request, of, family)
     layout = layout_of(axes or {})
-    check_sequence(Mesh(EXAMPLE if "tp" in layout else 1, sp))
+    check_tp_options(Mesh(EXAMPLE if "tp" in layout else 1, sp))
     terms = terms or Counting()
     if of != "saved" and (terms.trained or terms.dtype):
         what = option(terms.trained[0][0] if terms.trained else "dtype")

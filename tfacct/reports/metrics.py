@@ -296,10 +296,10 @@ class CountedMetrics:
 
     def _upper_bounds(self, models: Sequence[LoadedModel]) -> list[str]:
         """Optimizers whose peak is an upper bound."""
-        from tfacct.training.memory import unsure
+        from tfacct.training.memory import order_matters
 
         recipes = {side.recipe.optimizer: side.recipe for side in (self.terms, self.to or self.terms)}
-        names = [name for name, recipe in recipes.items() if any(unsure(model, recipe) for model in models)]
+        names = [name for name, recipe in recipes.items() if any(order_matters(model, recipe) for model in models)]
         order = "its temporary memory depends on the parameter order"
         return [f"The peak with {name} is an upper bound: {order}." for name in names]
 

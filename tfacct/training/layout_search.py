@@ -34,7 +34,7 @@ from tfacct.training.memory import TrainingMemory
 from tfacct.training.model_step import graph_of, training_step
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import StepGraph, TrainingStep
-from tfacct.training.unsupported import alone, model_of_rank, refusal, unsupported_layout
+from tfacct.training.unsupported import model_of_rank, recipe_of_rank, refusal, unsupported_layout
 
 RECOMPUTE = ("none", "attention", "full")
 """Recomputation modes that a search tries, the cheapest first."""
@@ -215,7 +215,7 @@ class TrainingSearch:
         if key not in self.unsupported:
             recipe = replace(self.recipes[how], mesh=mesh)
             found = unsupported_layout(self.model, recipe) if mesh.ranks > 1 else None
-            reason = found.reason if found is not None else refusal(self._model_of_rank(mesh), alone(recipe))
+            reason = found.reason if found is not None else refusal(self._model_of_rank(mesh), recipe_of_rank(recipe))
             self.unsupported[key] = reason
         return self.unsupported[key]
 

@@ -55,7 +55,7 @@ from tfacct.training.step import (
     Transient,
     WeightShards,
 )
-from tfacct.training.unsupported import alone, model_of_rank
+from tfacct.training.unsupported import model_of_rank, recipe_of_rank
 
 TOKENS_HERE, SENT_ROWS, RECEIVED_ROWS = "Tsp", "Rout", "Rin"
 """Tokens of the residual stream on one `sp` rank. Token rows that an `ep` rank sends to experts, and those
@@ -423,7 +423,7 @@ def rank_step(
     graph: Callable[[LoadedModel, Workload, Recipe], StepGraph] = graph_of,
 ) -> TrainingStep:
     """The step of a rank of `tp`, `ep` and `cp`: that of its model, on its part of the sequences."""
-    rank_recipe = alone(recipe).for_model(one)
+    rank_recipe = recipe_of_rank(recipe).for_model(one)
     work = rank_recipe.runs(work)
     return training_step(one, work, rank_recipe, shard_graph(graph(one, work, rank_recipe), recipe.layout, work.axes()))
 

@@ -26,7 +26,14 @@ from tfacct.training.phases import Phase, peak, phases
 from tfacct.training.recipe import FP32, NF4, OFFLOADED, Recipe, micro_batches
 from tfacct.training.states import HostMemory, on_device, on_host, optimizer_memory, with_gradient_dtype
 from tfacct.training.step import TrainingStep
-from tfacct.training.unsupported import OTHER_IMAGES, alone, check_supported, of_another_size, reads_images, refusal
+from tfacct.training.unsupported import (
+    OTHER_IMAGES,
+    check_supported,
+    of_another_size,
+    reads_images,
+    recipe_of_rank,
+    refusal,
+)
 
 
 class TrainingMemory:
@@ -138,7 +145,7 @@ class WholeStep(TypedDict):
 def whole_step(of_rank: TrainingMemory) -> WholeStep:
     """The step on one device. FSDP stores weights in fp32 and casts them when they are gathered."""
     model, recipe = of_rank.model, of_rank.recipe
-    one = training_memory(model, of_rank.work, alone(recipe))
+    one = training_memory(model, of_rank.work, recipe_of_rank(recipe))
     weights, state, gradients = one.weights_bytes, one.optimizer_bytes, one.gradients_bytes
     if recipe.shards_weights and recipe.weights_dtype == FP32:
         tensors, each = stored(model), width(FP32)
@@ -160,7 +167,7 @@ def memory_at(model: LoadedModel, recipe: Recipe) -> Callable[[Workload], Traini
     return lru_cache(maxsize=1)(partial(training_memory, model, recipe=recipe))
 
 
-def unsure(model: LoadedModel, recipe: Recipe) -> bool:
+def order_matters(model: LoadedModel, recipe: Recipe) -> bool:
     """True if the optimizer's temporary memory depends on the order of the parameters."""
     if recipe.mesh is not None:
         return False  # not supported for this optimizer

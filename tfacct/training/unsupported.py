@@ -21,7 +21,7 @@ from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.support import (
     check_mesh,
     check_shardable,
-    check_step,
+    check_together,
     encodes,
     gathers_heads,
     in_parallel,
@@ -209,7 +209,7 @@ def _unsupported_part(model: LoadedModel, recipe: Recipe) -> str | None:
         return None
     if recipe.lora is None and not computes_part(mesh) and shards_weights_only(model, mesh):
         return None
-    reason = next((row.reason for row in matching(STEPS, ModelFeatures(model, alone(recipe)))), None)
+    reason = next((row.reason for row in matching(STEPS, ModelFeatures(model, recipe_of_rank(recipe)))), None)
     return reason or f"a parallel layout does not support {part}"
 
 
@@ -422,7 +422,7 @@ def _cases(model: LoadedModel, recipe: Recipe) -> Iterator[tuple[Unsupported, Lo
     yield from ((row, model, recipe) for row in matching(RECIPES, Features(RECIPE_FEATURES, recipe)))
     if recipe.mesh is not None:
         yield from ((row, model, recipe) for row in matching(LAYOUTS, ModelFeatures(model, recipe)))
-        model, recipe = model_of_rank(model, recipe.mesh), alone(recipe)
+        model, recipe = model_of_rank(model, recipe.mesh), recipe_of_rank(recipe)
     yield from ((row, model, recipe) for row in matching(STEPS, ModelFeatures(model, recipe)))
 
 
@@ -462,7 +462,7 @@ def check_supported(model: LoadedModel, recipe: Recipe) -> None:
     """Raises TfacctError for a step that is not supported, with the nearest one that is."""
     if unsupported(model, recipe) is None:
         return
-    if recipe.mesh is not None and unsupported(model, alone(recipe)) is None:
+    if recipe.mesh is not None and unsupported(model, recipe_of_rank(recipe)) is None:
         check_layout(model, recipe.mesh)
     for row, one, of_rank in _cases(model, recipe):
         raise UsageError(f"{model.name}: {row.reason}", row.instead or _advice(one, of_rank))
@@ -470,13 +470,13 @@ def check_supported(model: LoadedModel, recipe: Recipe) -> None:
 
 def check_layout(model: LoadedModel, mesh: Mesh) -> None:
     """Raises TfacctError for a layout that the model's parts and sizes do not allow."""
-    check_step(mesh)
+    check_together(mesh)
     check_mesh(model, mesh)
     check_shardable(model, replace(mesh, sp=False))
     routing_bits(model, mesh, 16, train=True)
 
 
-def alone(recipe: Recipe) -> Recipe:
+def recipe_of_rank(recipe: Recipe) -> Recipe:
     """The recipe of one rank's computation: on gathered parameters, in the dtype of the pass."""
     return replace(recipe, mesh=None, weights_dtype=None if recipe.shards_weights else recipe.weights_dtype)
 
