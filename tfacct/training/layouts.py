@@ -201,7 +201,7 @@ def shards_of(step: TrainingStep, ledger: Ledger, mesh: Mesh, stored: Width, *, 
         expert_paths = (one.path for one in lines.cached_lines.parameters if one.is_expert and mesh.ep > 1)
         experts = sum(shards_here[path].elements for path in expert_paths)
         adapters = (one for one in step.adapters if group.numbers[0] in one.numbers)
-        of_adapters = sum(one.bytes // one.elements * one.shard(mesh.weight_shards) for one in adapters)
+        of_adapters = sum(one.bytes_each * one.shard(mesh.weight_shards).elements for one in adapters)
         layers.append(LayerShards(sum(one.elements for one in shards_here.values()) - experts, experts, of_adapters))
     whole = tuple(layers), sum(root.values())
     return WeightShards(
@@ -452,8 +452,7 @@ def with_shards(
     shares = as_fsdp(mesh) if mesh.zero else mesh
     parameters: list[TorchParameter] | None = None
     if step.adapters:
-        each = (TorchParameter((a.shard(shares.weight_shards),), len(a.numbers), a.numbers[0]) for a in step.adapters)
-        parameters = [*each]
+        parameters = [each.shard(shares.weight_shards) for each in step.adapters]
     elif shares.weight_shards > 1:
         parameters = sharded_parameters(ledger, shares, model.class_tensors)
     elif one is not None:

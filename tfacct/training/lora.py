@@ -20,7 +20,6 @@ from tfacct.ledger import paths
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.storage import Stored, storage
-from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object
 from tfacct.training.phases import BATCH
@@ -248,19 +247,17 @@ def adapter_parameters(model: LoadedModel, targets: LoraTargets) -> int | None:
     return sum(targets.rank * copies[layer.group] * (layer.inputs + layer.outputs) for layer in on)
 
 
-def adapters_of(model: LoadedModel, recipe: Recipe) -> tuple[tuple[Adapter, ...], list[TorchParameter]]:
-    """The weights of a recipe's adapters, and the same as the optimizer gets them."""
+def adapters_of(model: LoadedModel, recipe: Recipe) -> tuple[Adapter, ...]:
+    """The weights of a recipe's adapters."""
     targets, bytes_each = targets_of(recipe), units.dtype_bits(recipe.adapter_dtype) // 8
-    found, parameters = list[Adapter](), list[TorchParameter]()
+    found = list[Adapter]()
     for layer in adapted_layers(model, targets):
         group = model.ledger.groups[layer.group]
         numbers = group.numbers[:1] if group.once else group.numbers
-        for which, shape in ("A", (targets.rank, layer.inputs)), ("B", (layer.outputs, targets.rank)):
-            elements = shape[0] * shape[1]
+        for which, rows, columns in ("A", targets.rank, layer.inputs), ("B", layer.outputs, targets.rank):
             path = f"{layer.path}.lora_{which}{WEIGHT}"
-            found.append(Adapter(path, shape[0], elements, bytes_each * elements, numbers))
-            parameters.append(TorchParameter(shape, len(numbers), layer.group))
-    return tuple(found), parameters
+            found.append(Adapter(path, rows, columns, bytes_each, layer.group, numbers))
+    return tuple(found)
 
 
 def _adapted_paths(model: LoadedModel, recipe: Recipe) -> list[str]:
@@ -274,7 +271,7 @@ def _adapted_modules(model: LoadedModel, recipe: Recipe) -> list[str]:
 
 
 def _sum_of(model: LoadedModel, recipe: Recipe, size: Callable[[Adapter], Any]) -> int:
-    return sum(len(each.numbers) * int(size(each)) for each in adapters_of(model, recipe)[0])
+    return sum(len(each.numbers) * int(size(each)) for each in adapters_of(model, recipe))
 
 
 of_adapters: Keys[[LoadedModel, Recipe]] = Keys()

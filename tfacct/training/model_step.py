@@ -113,7 +113,8 @@ def _cached_graphs(model: LoadedModel) -> Callable[..., StepGraph]:
 
 def training_step(model: LoadedModel, work: Workload, recipe: Recipe, graph: StepGraph | None = None) -> TrainingStep:
     """The step of a recipe. `graph`: that of a rank, if it is not the model's."""
-    adapters, parameters = adapters_of(model, recipe) if recipe.lora is not None else ((), stored(model))
+    adapters = () if recipe.lora is None else adapters_of(model, recipe)
+    parameters = stored(model) if recipe.lora is None else [each.parameter for each in adapters]
     return TrainingStep(
         graph_of(model, work, recipe) if graph is None else graph,
         model.running("expanded").ledger,

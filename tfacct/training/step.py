@@ -10,6 +10,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size, elements, rounded_up
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import Width
+from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.training.optimizers import FP32_BYTES, OptimizerMemory
 
 Role: TypeAlias = Literal["compute", "fp32", "mask", "index", "int32", "seed"]
@@ -258,18 +259,33 @@ INPUTS_ON_DEVICE = 2
 
 
 class Adapter(NamedTuple):
-    """A weight of an adapter in each of some layers: rows, elements and bytes of one."""
+    """A weight of an adapter in each of some layers, which are one `group` of the ledger."""
 
     path: str
     rows: int
-    elements: int
-    bytes: int
+    columns: int
+    bytes_each: int
+    group: int
     numbers: Sequence[int]
 
-    def shard(self, ranks: int) -> int:
-        """Elements on one FSDP rank; FSDP shards the rows."""
-        rows: int = rounded_up(self.rows, ranks)
-        return rows * (self.elements // self.rows)
+    @property
+    def elements(self) -> int:
+        """Elements of one."""
+        return self.rows * self.columns
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one."""
+        return self.bytes_each * self.elements
+
+    @property
+    def parameter(self) -> TorchParameter:
+        """The weight as the optimizer gets it."""
+        return TorchParameter((self.rows, self.columns), len(self.numbers), self.group)
+
+    def shard(self, ranks: int) -> TorchParameter:
+        """The same on one FSDP rank; FSDP shards the rows."""
+        return self.parameter._replace(shape=(rounded_up(self.rows, ranks) * self.columns,))
 
 
 class LayerShards(NamedTuple):
