@@ -2,7 +2,7 @@ from tests.families._configs import ABSENT, HEADS, PLAIN, SIZES, family
 
 # fmt: off
 family("gpt2", vocab_size=59, n_embd=42, n_layer=2, n_head=6, n_positions=37, n_inner=67,
-    LOGITS={"gelu": {"activation_function": "gelu", "layer_norm_epsilon": 0.001}},
+    LOGITS={"untied": {"tie_word_embeddings": False}},
     REQUIRED={"vocab_size": 37, "n_embd": 48, "n_layer": 2, "n_head": 4})
 family("gpt_bigcode", vocab_size=307, n_embd=42, n_layer=2, n_head=6, n_positions=79, n_inner=67,
     VARIANTS={"of many heads": {"multi_query": False, "tie_word_embeddings": False}}, REQUIRED={"n_layer": 2})
@@ -13,7 +13,7 @@ GPTJ = family("gptj", vocab_size=311, n_embd=60, n_layer=2, n_head=6, n_position
     REQUIRED={"n_layer": 2})
 family("codegen", GPTJ, vocab_size=313, n_embd=80, n_head=8, n_positions=89, rotary_dim=6, LOGITS=None)
 family("openai-gpt", vocab_size=461, n_embd=42, n_layer=2, n_head=6, n_positions=37,
-    LOGITS={"relu": {"afn": "relu", "layer_norm_epsilon": 0.001}}, REQUIRED={"n_layer": 2})
+    LOGITS={"untied": {"tie_word_embeddings": False}}, REQUIRED={"n_layer": 2})
 family("ctrl", vocab_size=463, n_embd=42, n_layer=2, n_head=6, dff=71, n_positions=37,
     LOGITS={"of odd width": {"n_embd": 45, "n_head": 5, "layer_norm_epsilon": 0.001}}, REQUIRED={"n_layer": 2})
 family("jais", vocab_size=449, n_embd=42, n_layer=2, n_head=6, n_positions=37, n_inner=67, mup_embeddings_scale=9.1,
@@ -54,7 +54,7 @@ family("telechat", vocab_size=457, hidden_size=60, n_layer=2, n_head=6, num_key_
     max_position_embeddings=43, tie_word_embeddings=False,
     VARIANTS={"tied": {"num_key_value_heads": None, "tie_word_embeddings": True}}, LOGITS=None)
 family("biogpt", SIZES, vocab_size=449, hidden_size=42, max_position_embeddings=37, pad_token_id=0,
-    LOGITS={"not scaled": {"scale_embedding": False, "hidden_act": "relu"}})
+    LOGITS={"not scaled": {"scale_embedding": False}})
 family("xglm", vocab_size=457, d_model=42, num_layers=2, attention_heads=6, ffn_dim=71, max_position_embeddings=21,
-    pad_token_id=1, LOGITS={"not scaled": {"scale_embedding": False, "activation_function": "relu"}},
+    pad_token_id=1, LOGITS={"not scaled": {"scale_embedding": False}},
     REQUIRED={"num_layers": 2}, SILENT={"init_std": 0.3})

@@ -14,7 +14,6 @@ LLAMA = family("llama", GROUPED, hidden_size=24, num_hidden_layers=3, vocab_size
         "stretched": {"rope_theta": 1000.0, "rope_scaling": STRETCHED, "rms_norm_eps": 1e-3},
         "slowed": {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
         "as transformers 5 spells it": {"rope_parameters": {**STRETCHED, "rope_theta": 700.0}},
-        "relu": {"hidden_act": "relu"},
     }, REQUIRED={"vocab_size": 37, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4})
 family("arcee", GROUPED, vocab_size=367, max_position_embeddings=107, attention_bias=True, mlp_bias=True,
     LOGITS={"without biases": {"attention_bias": False, "mlp_bias": False}})

@@ -21,7 +21,7 @@ family("mobilebert", SIZES, hidden_size=47, vocab_size=181, max_position_embeddi
     embedding_size=19, intra_bottleneck_size=30, num_feedforward_networks=3, classifier_activation=False,
     LOGITS={"of one network": {"num_feedforward_networks": 1, "hidden_act": "gelu"}})
 family("xlnet", vocab_size=181, d_model=60, n_layer=2, n_head=12, d_inner=71, CONTEXT=512,
-    LOGITS={"relu": {"ff_activation": "relu", "layer_norm_eps": 0.001}},
+    LOGITS={"without a projection": {"summary_use_proj": False}},
     REQUIRED={"vocab_size": 37, "d_model": 128, "n_layer": 2, "n_head": 4})
 family("rwkv", LAYERS, vocab_size=181, hidden_size=42, intermediate_size=71, context_length=103,
     LOGITS={"tied": {"intermediate_size": None, "tie_word_embeddings": True}}, REQUIRED=LAYERS,
@@ -76,7 +76,7 @@ family("layoutlm", BERT.TINY, vocab_size=557, max_2d_position_embeddings=43)
 family("ernie", BERT.TINY, vocab_size=523, use_task_id=True, task_type_vocab_size=5)
 family("roformer", SIZES, vocab_size=151, embedding_size=31, hidden_size=84, intermediate_size=83,
     max_position_embeddings=49, type_vocab_size=3, VARIANTS={"of wide tables": {"embedding_size": None}},
-    LOGITS={"of wide tables": {"embedding_size": None, "hidden_act": "relu"}}, REQUIRED=HEADS)
+    LOGITS={"of wide tables": {"embedding_size": None}}, REQUIRED=HEADS)
 family("big_bird", BERT, vocab_size=563, attention_type="original_full",
-    LOGITS={"scaled": {"use_bias": False, "rescale_embeddings": True, "hidden_act": "relu"}},
+    LOGITS={"scaled": {"use_bias": False, "rescale_embeddings": True}},
     REQUIRED={"num_hidden_layers": 2, "attention_type": "original_full"})

@@ -4,14 +4,14 @@ from tests.families.llama import LLAMA
 # fmt: off
 family("gte", SIZES, vocab_size=181, hidden_size=60, max_position_embeddings=37, type_vocab_size=3, pad_token_id=0,
     VARIANTS={"without segments": {"type_vocab_size": 0}},
-    LOGITS={"without segments": {"type_vocab_size": 0, "hidden_act": "relu"}}, REQUIRED=HEADS,
+    LOGITS={"without segments": {"type_vocab_size": 0}}, REQUIRED=HEADS,
     SILENT={"hidden_dropout_prob": 0.2, "classifier_dropout": 0.5})
 family("jina_bert", SIZES, hidden_size=42, vocab_size=181, max_position_embeddings=37, type_vocab_size=3,
     feed_forward_type="geglu", position_embedding_type="alibi",
     VARIANTS={"normed": {"position_embedding_type": "absolute", "query_key_norm": True}}, LOGITS=None,
     SILENT={"attn_implementation": "torch"})
 JINA_EMBEDDINGS_V3 = family("jina_embeddings_v3", SIZES, vocab_size=181, hidden_size=60, max_position_embeddings=37,
-    type_vocab_size=3, LOGITS={"of other heads": {"head_dim": 14, "hidden_act": "relu", "layer_norm_eps": 0.001}},
+    type_vocab_size=3, LOGITS={"of other heads": {"head_dim": 14}},
     REQUIRED=HEADS)
 family("nomic_bert", JINA_EMBEDDINGS_V3,
     VARIANTS={
@@ -37,7 +37,7 @@ family("modernbert-decoder", MODERNBERT, local_attention=11,
     LOGITS={"with biases": {**BIASES, "local_attention": 8, "global_attn_every_n_layers": 2}},
     SILENT={"classifier_pooling": "mean"})
 family("eurobert", LLAMA, pad_token_id=0,
-    LOGITS={"tied": {"mlp_bias": False, "tie_word_embeddings": True, "hidden_act": "relu", "rope_theta": 500.0}},
+    LOGITS={"tied": {"mlp_bias": False, "tie_word_embeddings": True}},
     REQUIRED={"vocab_size": 37, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "pad_token_id": 0})
 family("esm", SIZES, vocab_size=521, hidden_size=60, num_hidden_layers=3, max_position_embeddings=41, pad_token_id=1,
     mask_token_id=520, position_embedding_type="rotary", token_dropout=True, emb_layer_norm_before=False, CONTEXT=1024,
@@ -49,4 +49,4 @@ family("esm", SIZES, vocab_size=521, hidden_size=60, num_hidden_layers=3, max_po
     SILENT={"hidden_act": "relu"})
 family("esmc", SIZES, vocab_size=61, hidden_size=60, num_hidden_layers=3, max_position_embeddings=53,
     attention_bias=True, mlp_bias=True,
-    LOGITS={"plain": {"attention_bias": False, "mlp_bias": False, "hidden_act": "relu", "rope_theta": 500.0}})
+    LOGITS={"plain": {"attention_bias": False, "mlp_bias": False}})
