@@ -141,6 +141,10 @@ class DecoderBase(Family):
     """The class cannot run another head_dim than hidden_size / num_attention_heads."""
     grouped_queries: ClassVar[bool] = True
     """False if the class has a key/value head for every query head."""
+    odd_heads: ClassVar[bool] = False
+    """Heads may have an odd size, because only part of each has a rotary embedding."""
+    head_names: ClassVar[str] = ""
+    """Query heads by key/value heads in errors, if layers differ in either."""
     rope_pairs: ClassVar[Literal["halves", "neighbours"]] = "halves"
     """Which two elements of a head rotate together: one of each half, or neighbours."""
     partial_rotary: ClassVar[bool] = False
@@ -215,8 +219,13 @@ class DecoderBase(Family):
 
     def head_sizes(self, layer: Any) -> dict[str, int]:
         """Key/value heads, query heads that share one, and the size of a head. Raises ConfigError."""
-        group = self.divide("num_attention_heads", "num_key_value_heads")
-        return {"kv_heads": self.num_key_value_heads, "group": group, "head_dim": require_even(self.head_dim)}
+        kv_heads = layer.kv_heads or self.num_key_value_heads
+        if self.head_names:
+            group = divide_exactly(layer.heads or self.num_attention_heads, kv_heads, self.head_names)
+        else:
+            group = self.divide("num_attention_heads", "num_key_value_heads")
+        size = self.head_dim if self.odd_heads else require_even(self.head_dim)
+        return {"kv_heads": kv_heads, "group": group, "head_dim": size}
 
     def attention(self, layer: Any, **overrides: Any) -> AnyAttention:
         """Grouped-query attention; attention_bias adds biases to its projections, attention_out_bias to the output

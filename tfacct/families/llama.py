@@ -40,8 +40,6 @@ from tfacct.families.fields import (
     PositiveInt,
     StrictBool,
     StrictStr,
-    divide_exactly,
-    require_even,
 )
 from tfacct.families.layer_kinds import Flags, LayerTypes, check_length, rope_layers
 from tfacct.families.task_heads import CAUSAL_MODEL, DECODER, TOKENS, TaskHead
@@ -170,6 +168,7 @@ class DeciLM(Decoder):
     has_hf_class = False
     task_heads = {"ForCausalLM": CAUSAL_MODEL}
     reference_only = "num_key_value_heads"
+    head_names = "num_attention_heads by key heads of a layer"
     heads_fill_hidden_size = True
 
     def check(self) -> None:
@@ -181,10 +180,6 @@ class DeciLM(Decoder):
 
     def layers(self) -> list[Layer]:
         return [Layer(kv_heads=kv_heads) for kv_heads in self.num_key_value_heads_per_layer]
-
-    def head_sizes(self, layer: Any) -> dict[str, int]:
-        group = divide_exactly(self.num_attention_heads, layer.kv_heads, "num_attention_heads by key heads of a layer")
-        return {"kv_heads": layer.kv_heads, "group": group, "head_dim": require_even(self.head_dim)}
 
 
 class SeedOss(Decoder):
@@ -475,10 +470,10 @@ class OpenELM(DecoderBase):
     rope_freq_constant: PositiveFloat = 10_000
 
     rms_norm_eps = 1e-6
+    head_names = "num_query_heads of a layer by its num_kv_heads"
     qk_norm = property(lambda self: QKNorm(0) if self.normalize_qk_projections else None)
     required_values = {"normalization_layer_name": "rms_norm"}
     mlp_options = dict(gated=attrgetter("ffn_with_glu"))
-    qk_norm = property(lambda self: QKNorm(0) if self.normalize_qk_projections else None)
     tie_word_embeddings = property(lambda self: self.share_input_output_layers)
     attribute_map = {
         "hidden_size": "model_dim",
@@ -504,10 +499,6 @@ class OpenELM(DecoderBase):
         widths = map(self.mlp_width, self.ffn_multipliers)
         rows = zip(self.num_query_heads, self.num_kv_heads, widths, strict=True)
         return [Layer(heads=heads, kv_heads=kv_heads, width=width) for heads, kv_heads, width in rows]
-
-    def head_sizes(self, layer: Any) -> dict[str, int]:
-        group = divide_exactly(layer.heads, layer.kv_heads, "num_query_heads of a layer by its num_kv_heads")
-        return {"kv_heads": layer.kv_heads, "group": group, "head_dim": require_even(self.head_dim)}
 
 
 class Telechat(DecoderBase):

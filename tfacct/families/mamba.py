@@ -93,7 +93,7 @@ class Mamba2Family(ConvolutionFamily):
     )
 
     def mamba2_mixer(self, **overrides: Any) -> Mamba2Mixer:
-        """Mamba-2, with the names of its own class for what heads and states do not decide."""
+        """The mixer, from the fields that Mamba-2 and Nemotron-H share, and `overrides`."""
         return Mamba2Mixer(
             hidden=self.hidden_size,
             groups=self.n_groups,

@@ -333,12 +333,8 @@ class GatedHeadsDecoder(SharedExpertDecoder):
 
     layer_module_names = {**mlp_modules("mlp.shared_experts", at="mlp.shared"), "attn.gate_proj": "self_attn.g_proj"}
     partial_rotary = True
+    odd_heads, head_names = True, "query heads of a layer by num_key_value_heads"
     experts_options = dict(shared_first=True)
-
-    def head_sizes(self, layer: Any) -> dict[str, int]:
-        names = "query heads of a layer by num_key_value_heads"
-        group = divide_exactly(layer.heads, self.num_key_value_heads, names)
-        return {"kv_heads": self.num_key_value_heads, "group": group, "head_dim": self.head_dim}
 
 
 class Laguna(GatedHeadsDecoder):

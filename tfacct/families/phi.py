@@ -55,12 +55,7 @@ class Phi(DecoderBase):
     order, shares_norm = "parallel", True
     head_dim = DIVIDED_HEAD_DIM
     head_options = dict(bias=True)
-    partial_rotary = True
-
-    def head_sizes(self, layer: Layer) -> dict[str, int]:
-        """Head sizes; an odd head_dim is allowed, because only part of a head rotates."""
-        sizes = {"head_dim": self.head_dim, "kv_heads": self.num_key_value_heads}
-        return {**sizes, "group": self.divide("num_attention_heads", "num_key_value_heads")}
+    partial_rotary = odd_heads = True
 
 
 class Phi3(Mistral):

@@ -23,7 +23,7 @@ from tfacct.families.decoder import (
     with_experts,
 )
 from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
-from tfacct.families.fields import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, divide_exactly
+from tfacct.families.fields import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool
 from tfacct.families.hybrid import DeltaDecoder, delta_modules, delta_tensors
 from tfacct.families.layer_kinds import FULL, SLIDING, Flags, LayerTypes, MlpLayerTypes, moe_layers, sparse_layers
 from tfacct.families.task_heads import CLASSIFYING, DECODER, LABELLING, REWARD, STEPS
@@ -383,6 +383,7 @@ class MiMoV2Flash(Decoder):
     }
     expert_count = "n_routed_experts"
     attention_out_bias = False
+    odd_heads, head_names = True, "num_attention_heads by key/value heads of a layer"
     scales = property(lambda self: Scales(values=self.attention_value_scale))
     attention_options = dict(value_dim=attrgetter("v_head_dim"), scales=attrgetter("scales"))
 
@@ -408,13 +409,11 @@ class MiMoV2Flash(Decoder):
             "add_swa_attention_sink_bias": True,
         }
         self.require_if_given(built)
-        return [Layer(window, experts=some) for window, some in zip(windows, routed, strict=True)]
-
-    def head_sizes(self, layer: Layer) -> dict[str, int]:
-        kv_heads = self.num_key_value_heads * (1 if layer.window is None else 2)
-        names = "num_attention_heads by key/value heads of a layer"
-        group = divide_exactly(self.num_attention_heads, kv_heads, names)
-        return {"kv_heads": kv_heads, "group": group, "head_dim": self.head_dim}
+        heads = self.num_key_value_heads
+        return [
+            Layer(window, some, kv_heads=heads if window is None else 2 * heads)
+            for window, some in zip(windows, routed, strict=True)
+        ]
 
     def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         return super().attention(layer, sinks=layer.window is not None)
