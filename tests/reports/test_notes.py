@@ -68,6 +68,7 @@ flops gpt2-xl --train --recompute full
 flops gpt2 deepseek-v3 --ctx 1k
 flops deepseek-v3 --tp 2
 flops albert-base-v2
+flops vit-base-patch16-224
 flops mistral-7b-v0.1
 flops lecture-transformer
 flops {distance}

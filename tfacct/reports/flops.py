@@ -541,6 +541,12 @@ def _overtakes(about: About) -> list[str]:
     return [f"{note.removesuffix('.')}; here they take {share} of the FLOPs." for note in found]
 
 
+def _multiply_adds(about: About) -> str | None:
+    """The multiply-adds of an image encoder, in FLOPs two each."""
+    one = about.first
+    return units.si(one.total // 2) if about.alone and one.model.encodes == "vision" else None
+
+
 def _beyond_rule(about: About) -> dict[str, str] | None:
     """The difference from the rule of thumb: matmuls without parameters, parameters outside matmuls, and weights that
     do not run once per token."""
@@ -611,6 +617,7 @@ def _in_formats(about: About) -> dict[str, str] | None:
 NOTES = (
     NoteRow("never_called", 1, _if_called),
     NoteRow("attention_overtakes", 1, _overtakes),
+    NoteRow("multiply_adds", 1, _multiply_adds, "Most papers on vision models print multiply-adds as FLOPs: {} here."),
     NoteRow("step", 2, lambda about: about.facts[0]["train"], model_notes.STEP),
     NoteRow("recompute", 2, _recomputes, "Recomputation runs {what} again up to its last saved tensor{more}."),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
