@@ -30,7 +30,7 @@ from tfacct.parallel.support import (
     unsupported_part,
 )
 from tfacct.training import bounds
-from tfacct.training.bounds import exact_advice, loss_advice
+from tfacct.training.bounds import NOT_ON_META, exact_advice, loss_advice
 from tfacct.training.lora import (
     ATTENTION,
     LoraTargets,
@@ -493,7 +493,7 @@ def _advice(model: LoadedModel, recipe: Recipe) -> str:
     """The hint for a model or a recipe."""
     if model.architecture.head is None and model.architecture.classes is None:
         return loss_advice(model)
-    runs_class = recipe.mesh is None and bool(model.config.hf_modules)
+    runs_class = recipe.mesh is None and bool(model.config.hf_modules) and model.family not in NOT_ON_META
     slow = any(part.hf_loop for part in model.architecture.parts())
     ways = (
         _nearest(model, recipe.for_model(model)),
@@ -518,6 +518,7 @@ def _nearest(model: LoadedModel, recipe: Recipe) -> str | None:
     ways: list[dict[str, Any]] = [
         {"attention": other},
         {"dtype": "bf16"},
+        {"dtype": "fp32"},
         *([{"recompute": "full"}] if recipe.recomputed_modules else []),
         {"loss": "whole"},
         *([packed] if on and recipe.weights_dtype is None else []),
