@@ -285,7 +285,7 @@ class Marian(BartBase):
     static_position_embeddings: StrictBool = True
 
     embedding_norm, trained_positions = False, False
-    reference_only = "normalize_embedding static_position_embeddings"
+    required_values = {"normalize_embedding": False, "static_position_embeddings": True}
     ignored_fields = "num_layers"
     dropouts = DROPOUTS
     task_heads = {"MTModel": SEQ2SEQ, "Model": BODY}
@@ -293,7 +293,6 @@ class Marian(BartBase):
     head_options = dict(vocab=attrgetter("target_vocab_size"))
 
     def check(self) -> None:
-        self.require({"normalize_embedding": False, "static_position_embeddings": True})
         shared, target = self.share_encoder_decoder_embeddings, self.target_vocab_size
         if shared and not self.tie_word_embeddings:
             raise self.refused("tie_word_embeddings", False)

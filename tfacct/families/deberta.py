@@ -201,7 +201,7 @@ class Deberta(DebertaBase):
 
     sizes = dict(vocab=50265)
     talking_head: StrictBool = False
-    reference_only = "talking_head"
+    required_values = {"talking_head": False}
     constant_axes = frozenset({"G", "Xd"})
     key_bias = False
     layer_module_names = {
@@ -219,7 +219,6 @@ class Deberta(DebertaBase):
 
     def check(self) -> None:
         super().check()
-        self.require({"talking_head": False})
         if self.relative_attention and self.max_distance < self.max_position_embeddings:
             raise ConfigError(
                 f"max_relative_positions = {self.max_distance:,} is less than max_position_embeddings ="

@@ -364,6 +364,7 @@ class Mllama(Decoder):
     defaults = dict(rms_norm_eps=1e-5, rope_theta=500_000.0)
     cross_attention_layers: list[StrictInt] | None = IMAGE_LAYERS
     class_prefixes = ("Mllama", "MllamaText")
+    required_values = {"tie_word_embeddings": False}
     dropouts = {}
     task_heads = {"ForCausalLM": TaskHead("MllamaForCausalLM"), "Model": TaskHead("MllamaTextModel", "none", body="")}
     layer_module_names = {
@@ -383,10 +384,6 @@ class Mllama(Decoder):
     def hf_unsupported(self) -> str | None:
         first = 0 in self.image_layers
         return "it reads the cache length from its first layer, which here caches image states" if first else None
-
-    def check(self) -> None:
-        super().check()
-        self.require({"tie_word_embeddings": False})
 
     def layers(self) -> list[Layer]:
         images = self.image_layers
