@@ -239,6 +239,16 @@ def test_a_group_of_keywords_is_spelled_out() -> None:
         GPT2.time(on="h100", train=True)  # type: ignore[call-arg]
 
 
+def test_help_describes_every_keyword_in_python_s_spelling() -> None:
+    for name in ("flops", "memory", "plan", "train", "serve", "engine", "compare"):
+        method = getattr(Model, name)
+        options = [one for one in inspect.signature(method).parameters if one not in ("self", "others")]
+        text = method.__doc__.rpartition("\n\n")[2]
+        assert re.findall(r"^(\w+)(?: \(.*?\))?: ", text, re.MULTILINE) == options, name
+        assert "--" not in text, name
+    assert "\nweights_dtype (FORMAT): fp32: fp32 weights under autocast" in (Model.train.__doc__ or "")
+
+
 def test_options_of_a_step_are_those_of_python() -> None:
     """The command line, Python and Request have the same names."""
     names = {field.name for field in fields(Request)} - {"logits"}

@@ -56,19 +56,19 @@ def signed(method: Callable[..., Any], function: Callable[..., Any], *more: Para
     me = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
     method.__signature__ = Signature([me, *more, *named])  # type: ignore[attr-defined]
     method.__qualname__ = f"Model.{method.__name__}"
-    method.__doc__ = _documented(function)
+    method.__doc__ = documented(function.__doc__, function)
     return method
 
 
-def _documented(function: Callable[..., Any]) -> str:
-    """The docstring of a command's function, and each of its options with its values and its help."""
+def documented(text: str | None, function: Callable[..., Any]) -> str:
+    """A docstring, and each option of a command's function with its values and its help."""
     lines = []
     for name, one in commands.options_of(function).items():
         values = opt.typed(name, one.annotation).partition(" ")[2]
         head = f"{name} ({values})" if values else name
-        text = in_python(f"{head}: {opt.of(one.annotation).help}")
-        lines.append(fill(text, 100, subsequent_indent="    ", break_on_hyphens=False))
-    return "\n".join([cleandoc(function.__doc__ or ""), "", *lines])
+        about = in_python(f"{head}: {opt.of(one.annotation).help}")
+        lines.append(fill(about, 100, subsequent_indent="    ", break_on_hyphens=False))
+    return "\n".join([cleandoc(text or ""), "", *lines])
 
 
 def checked(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from tfacct import options as opt
-from tfacct.api.method import check_choice, checked, method, signed
+from tfacct.api.method import check_choice, checked, documented, method, signed
 from tfacct.api.model_base import ModelBase, Source, loaded
 from tfacct.api.page import Page
 from tfacct.api.utilization import Rated
@@ -345,6 +345,9 @@ class Model(Rated):
 
 signed(Model.train, _train.train)
 signed(Model.compare, _compare.compare, Parameter("others", Parameter.VAR_POSITIONAL))
+Model.sweep.__doc__ = documented(Model.sweep.__doc__, sweep)
+Model.solve.__doc__ = documented(Model.solve.__doc__, _solve.solve)
+Model.explore.__doc__ = documented(Model.explore.__doc__, _explore.explore)
 
 
 def load(source: Source, **sets: Any) -> Model:
