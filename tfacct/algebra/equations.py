@@ -58,8 +58,9 @@ def read(text: str, point: Point) -> Equation:
     sides = [side.strip() for side in text.split("=")]
     if len(sides) != 2 or not all(sides):
         raise UsageError(f"{option('until')} is LEFT=RIGHT, not {text!r}", 'for example "kv_cache_bytes=weights_bytes"')
-    units_ = [found.metric.unit for side in sides if (found := _metric_side(side, point)) and found.metric]
-    left, right = (_metric_side(side, point) or _number_side(side, units_) for side in sides)
+    named = [_metric_side(side, point) for side in sides]
+    units_ = [side.metric.unit for side in named if side is not None and side.metric is not None]
+    left, right = (side or _number_side(text, units_) for side, text in zip(named, sides, strict=True))
     if left.metric is None and right.metric is None:
         raise UsageError(f"{text!r} has no metric on either side", 'for example "total_bytes=24GiB"')
     if left.metric is None:

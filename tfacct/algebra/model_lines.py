@@ -14,7 +14,7 @@ from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import CACHED_KEYS, VISIBLE_KEYS, Ledger
 from tfacct.ledger.lines import CHUNK, HALF, SHARES, WINDOW, Matmul, State
 from tfacct.ledger.storage import width
-from tfacct.ledger.workload import CHUNKS, COMPRESSED, OF_WINDOWS, ONE_BY_ONE, PATCHES
+from tfacct.ledger.workload import CHUNKS, OF_COMPRESSED, OF_WINDOWS, ONE_BY_ONE, PATCHES
 
 CACHE_DTYPE = "bf16"
 """Dtype of the cache for bytes in a formula's values."""
@@ -98,8 +98,7 @@ def sizes_by_axis(ledger: Ledger, architecture: Transformer, at: Axes) -> dict[s
         if CHUNK in group.axes and at:
             sizes |= {axis: group.bound(at)[axis] for axis in (CHUNKS, ONE_BY_ONE)}
         if at:
-            of_keys = (axis for named in COMPRESSED.values() for axis in named.values())
-            bound, there = (PATCHES, *OF_WINDOWS, *SHARES, *of_keys), group.bound(at)
+            bound, there = (PATCHES, *OF_WINDOWS, *SHARES, *OF_COMPRESSED), group.bound(at)
             marks = dict.fromkeys(OF_WINDOWS[1:], group.names.get(HALF, HALF).removeprefix(HALF))
             sizes |= {f"{axis}{marks.get(axis, '')}": there[axis] for axis in bound if axis in there}
     stacks = zip(layer_axes(architecture), architecture.every_stack, strict=True)

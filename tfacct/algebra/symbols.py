@@ -35,29 +35,9 @@ from tfacct.ledger.workload import (
 )
 
 ORDER = (
-    "B",
-    "T",
-    PATCHES,
-    MERGED,
-    CHUNKS,
-    "I",
-    *OF_WINDOWS,
-    "C",
-    "Cw",
-    "O",
-    BLOCKS,
-    "Lw",
-    "Le",
-    "Lu",
-    "D",
-    "N",
-    "K",
-    "G",
-    "H",
-    "F",
-    "V",
-    "P",
-)
+    "B", "T", PATCHES, MERGED, CHUNKS, "I", *OF_WINDOWS, "C", "Cw", "O", BLOCKS, "Lw", "Le", "Lu",
+    "D", "N", "K", "G", "H", "F", "V", "P",
+)  # fmt: skip
 """Order of axes in a product; others come after them in order of appearance, and S is last."""
 LEGEND = {
     **workload.AXES,
@@ -84,11 +64,9 @@ LEGEND = {
 }
 """Meanings of the axes that belong to no part."""
 MARKED = (
-    *("encoder", "attention", "latent", "cross", "windowed", "experts", "sparse", "unrotated", "borrowing"),
-    "following",
-    "lightly",
-    "heavily",
-)
+    "encoder", "attention", "latent", "cross", "windowed", "experts", "sparse", "unrotated", "borrowing", "following",
+    "lightly", "heavily",
+)  # fmt: skip
 """Kinds of layers that have a separate axis for their number."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import UsageError, cut
 from tfacct.output.answer import answered
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def check(
     elif paths is None or isinstance(paths, (str, Path)):
         given = {} if paths is None else maps.read(paths)
     else:
-        raise UsageError(f"paths must be a dict or a file, not a {type(paths).__name__}")
+        raise UsageError(f"paths must be a dict or a file, not {cut(repr(paths))}")
     from tfacct.verify import user_module
 
     options = user_module.ModuleOptions(batch, tokens, source, device, given, propose_map, inputs, train)

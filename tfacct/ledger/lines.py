@@ -363,19 +363,9 @@ class State:
 
 
 PointwiseKind: TypeAlias = Literal[
-    "",
-    "activation",
-    "gate",
-    "norm_layer",
-    "norm_rms",
-    "residual",
-    "rotary",
-    "routing",
-    "scale",
-    "softmax",
-    "sum",
+    "", "activation", "gate", "norm_layer", "norm_rms", "residual", "rotary", "routing", "scale", "softmax", "sum",
     "weighting",
-]
+]  # fmt: skip
 """Kinds of pointwise operations. `gate`: product of two results, one after an activation. `residual`: adds a result to
 the residual stream. `routing`: chooses the experts of a token and their weights. `scale`: multiplies by a constant.
 `weighting`: multiplies the results of experts by their weights."""

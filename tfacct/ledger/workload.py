@@ -48,19 +48,8 @@ COMPRESSED = {
 }
 """Axes of a step for compressed tokens: all compressed keys, those completed in the step, tokens that wait for the next
 one, and `any`: 1 if there is a compressed key, else 0."""
-OF_STEPS = frozenset(
-    (
-        *AXES,
-        CHUNKS,
-        ONE_BY_ONE,
-        PATCHES,
-        MERGED,
-        TILES,
-        *OF_WINDOWS,
-        POSITIONS,
-        *(axis for named in COMPRESSED.values() for axis in named.values()),
-    )
-)
+OF_COMPRESSED = [axis for named in COMPRESSED.values() for axis in named.values()]
+OF_STEPS = frozenset((*AXES, CHUNKS, ONE_BY_ONE, PATCHES, MERGED, TILES, *OF_WINDOWS, POSITIONS, *OF_COMPRESSED))
 """Axes of a step, which no weight has."""
 
 LARGEST = 10**12

@@ -26,26 +26,9 @@ SCHEMA = 2
 Tick: TypeAlias = Callable[[str, int, int], None]
 """Progress function: what is being done, how many are done, of how many."""
 Kind: TypeAlias = Literal[
-    "text",
-    "spec",
-    "formula",
-    "count",
-    "number",
-    "flops",
-    "params",
-    "bytes",
-    "gigabytes",
-    "share",
-    "ratio",
-    "change",
-    "shares",
-    "dims",
-    "bar",
-    "amount",
-    "verdict",
-    "seconds",
-    "rate",
-]
+    "text", "spec", "formula", "count", "number", "flops", "params", "bytes", "gigabytes", "share", "ratio", "change",
+    "shares", "dims", "bar", "amount", "verdict", "seconds", "rate",
+]  # fmt: skip
 
 Number: TypeAlias = int | float | Fraction
 
