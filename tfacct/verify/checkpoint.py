@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -179,13 +179,11 @@ class _Judged:
                 self.formats_of[one.slot.name].add(one.quant.format)
         self.uncompared: Counter[str] = Counter()
         self.unstored: list[Difference] = []
-        self.bad: set[str] = set()
-        """Tensors of the ledger that the files do not have in the same form."""
-        self.differences: list[Difference] = list(self._differences())
-        self.compared = sum(tensor.path not in self.bad for tensor in slots.tensors)
+        self.compared = len(slots.tensors)
+        self.differences = self._differences()
 
-    def _differences(self) -> Iterator[Difference]:
-        """Differences, one for each tensor of the class."""
+    def _differences(self) -> list[Difference]:
+        """Differences, one for each tensor of the class, under its first path in the ledger."""
         slots: dict[str, list[Slot]] = defaultdict(list)
         wrong: dict[str, str] = {}
         for name, values in self.values.items():
@@ -195,7 +193,7 @@ class _Judged:
                 slots[tensor.path].append(slot)
             if problem := self._problem(slot, values):
                 wrong[name] = problem
-        reported: set[str] = set()
+        first_path: dict[str, str] = {}
         for tensor in self.slots.tensors:
             found, place = slots.get(tensor.path, []), self.slots.fused[tensor.path].name
             if not found and tensor.path in names.COMPUTED.get(self.slots.model.family, ()):
@@ -208,10 +206,9 @@ class _Judged:
             else:
                 what = wrong.get(found[0].name, "")
             if what:
-                self.bad.add(tensor.path)
-            if what and what not in reported:
-                reported.add(what)
-                yield Difference(tensor.path, what)
+                self.compared -= 1
+                first_path.setdefault(what, tensor.path)
+        return [Difference(path, what) for what, path in first_path.items()]
 
     def _problem(self, slot: Slot, values: Sequence[Found]) -> str:
         """How the tensors of a place differ from the ledger; empty if they do not."""

@@ -211,8 +211,7 @@ class Places:
         return Found(tensor, None, why=self._why(starred, numbers, tensor))
 
     def _match(self, starred: str, numbers: Sequence[str]) -> tuple[Slot, int] | None:
-        config = self.model.config
-        for spelled in names.spellings(starred, config.base_model_path, config.checkpoint_conversion_mapping):
+        for spelled in self._spellings(starred):
             left = list(numbers)
             piece = None if spelled.expert is None else int(left.pop(spelled.expert)[:9])
             name = _filled(spelled.name, left)
@@ -222,19 +221,21 @@ class Places:
                 return slot, piece or 0
         return None
 
+    def _spellings(self, starred: str) -> tuple[names.Spelling, ...]:
+        config = self.model.config
+        return names.spellings(starred, config.base_model_path, config.checkpoint_conversion_mapping)
+
     def _why(self, starred: str, numbers: Sequence[str], tensor: FileTensor) -> str:
         """What a tensor without a place is, if that is known."""
         if tensor.elements == 0:
             return names.EMPTY
-        for spelled in names.spellings(
-            starred, self.model.config.base_model_path, self.model.config.checkpoint_conversion_mapping
-        ):
+        for spelled in self._spellings(starred):
             if what := names.known(spelled.name):
                 return what
         table = self.table
         if self.copies and table is not None and (tensor.name == self.tied or re.search(names.HEADS, starred)):
             return COPY if tensor.shape == tuple(table.shape) else ""
-        if self.copies and starred.endswith("decoder.bias") and f"{self._name('lm_head.bias')}" in self.by_name:
+        if self.copies and starred.endswith("decoder.bias") and self._name("lm_head.bias") in self.by_name:
             return COPY
         if self.model.architecture.mtp is None and self._is_ahead(starred, numbers):
             return names.AHEAD
