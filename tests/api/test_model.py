@@ -184,6 +184,8 @@ def test_an_unknown_attribute_is_an_error_with_a_hint() -> None:
         _ = GPT2.memory().total_flops  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match=r"^a memory report has no 'to_dict': `\.models` has its data"):
         GPT2.memory().to_dict()  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match=r"^a memory report is no list or dict: `\.rows` has its rows, `\.models`"):
+        GPT2.memory()["total_bytes"]  # type: ignore[index]
     with pytest.raises(AttributeError, match=r"^a memory report has no 'fits': use `\.fit\['fits'\]`$"):
         _ = GPT2.memory(on="24GiB").fits  # type: ignore[attr-defined]
     two = answered(memory([GPT2.loaded, load("gpt2-xl").loaded], Request()))

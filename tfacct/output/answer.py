@@ -56,6 +56,9 @@ class Answer(views.Report):
                 raise AttributeError(problem, name=name, obj=self)
             return facts[name]
 
+        def __getitem__(self, key: Any) -> Any:
+            raise TypeError(f"a {self.command} report is no list or dict: `.rows` has its rows, `.models` its facts")
+
         def __dir__(self) -> list[str]:
             facts = self.models[0] if len(self.models) == 1 else {}
             return sorted({*super().__dir__(), *(name for name in facts if name.isidentifier())})
