@@ -321,6 +321,8 @@ def _uncounted(
             instead = f"`tfacct {'memory' if recipe is None else 'train'}` counts one layout"
         elif work.batch != (even := rounded_up(work.batch, layout.batch_shards) * layout.batch_shards):
             instead = f"give a multiple: {option('batch', even)}"
+        elif recipe is not None and (row := unsupported(model, replace(recipe, mesh=layout))) is not None:
+            instead = row.instead
         return UsageError(f"{model.name}: {label(layout)} on {units.number_of(gpus, 'device')}: {why}", instead)
     reason, instead = None if recipe is None else refusal(model, recipe), ""
     if reason is None and gpus > 1 and (part := unsupported_part(model.architecture)):
