@@ -209,12 +209,13 @@ def formula(
         "legend": legend,
     }
     where = "" if work is None else build.of_workload([model], request)
+    title = f"{model.family if family else build.label(model)}: {_title(words.title, where)}"
     return build.report(
         FormulaReport,
         [model],
         _table(words, found.sections, facts),
         [facts],
-        title=f"{model.family if family else build.label(model)}: {_title(words.title, where)}",
+        title=f"{title}, on one rank" if layout else title,
         convention=words.convention,
         notes=lambda _: (*found.before, f"total = {total.text}", *_legend_notes(legend), *found.after),
         details=lambda _: [model_notes.left_out([model])] if words.line == "operation" else [],
