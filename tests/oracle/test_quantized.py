@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.families import TINY
 from tests.helpers.classes import causal
 from tests.helpers.lazy import lazy
 from tests.helpers.models import tiny
-from tests.helpers.quantized import FIVE, LLAMA, built, weighed
+from tests.helpers.quantized import EVEN, FIVE, LLAMA, built, weighed
 from tfacct.base.errors import TfacctError
 from tfacct.loading.quantized import as_published
 
@@ -166,3 +167,16 @@ def test_unquantized_modules_of_a_family_are_those_of_its_class(family: str) -> 
     ours = tiny(family)
     built = hf.build(ours.of_class, ours.config.task_head.auto)
     assert set(ours.config.keep_in_fp32_modules) == set(built._keep_in_fp32_modules or [])
+
+
+def test_an_absent_field_of_hqq_is_that_of_its_config() -> None:
+    """Wider weights of every known width take more bytes."""
+
+    def hqq(**weights: Any) -> int:
+        quantization = {"quant_method": "hqq", "quant_config": {"weight_quant_params": weights}}
+        return weighed({**LLAMA, **EVEN}, quantization)
+
+    absent = signature(transformers.HqqConfig).parameters
+    assert hqq() == hqq(nbits=absent["nbits"].default) == hqq(group_size=absent["group_size"].default, axis=1)
+    of_each = [hqq(nbits=bits) for bits in (1, 2, 3, 4, 8)]
+    assert of_each == sorted({*of_each}) and hqq(group_size=32) > hqq()
