@@ -34,6 +34,7 @@ MEANS_THE_SAME: Mapping[tuple[str, str], str] = {
     ("ernie4_5_moe", "moe_layer_end_index"): "-1 is the last layer",
     ("qwen", "intermediate_size"): "transformers has Qwen2's class for it, which is given half of this one",
     ("gemma3_text", "sliding_window"): "the class halves the window of an encoder, and so does the architecture here",
+    ("gemma3n_text", "intermediate_size"): "the class has it once for each layer",
     ("lfm3", "rms_norm_eps"): "its norms have norm_eps",
     ("plamo3", "hidden_activation"): "it names the whole gated MLP",
     ("qwen2_moe", "sliding_window"): "no layer has a window unless use_sliding_window is set",
@@ -50,13 +51,13 @@ def fields_of_every_class() -> frozenset[str]:
     return frozenset(transformers.PreTrainedConfig().to_dict())
 
 
-def attribute(config: Any, name: str) -> Any:
-    """A plain value of the class's config; None where it has none of that name, or one for each layer."""
+def attribute(config: Any, name: str, *more: type) -> Any:
+    """A plain value of the class's config, or of more types; None where it has none of that name."""
     try:
         value = getattr(config, name, None)
     except Exception:  # it differs from layer to layer
         return None
-    return value if isinstance(value, (int, float, bool, str)) else None
+    return value if isinstance(value, (int, float, bool, str, *more)) else None
 
 
 def class_config(family: str, fields: Mapping[str, Any]) -> Any:
@@ -80,7 +81,7 @@ def differing(family: str, raw: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]
     except Exception:  # this program refuses it, or the class in any of its own ways
         return {}
     fields = type(ours).model_fields
-    pairs = {name: (getattr(ours, name), attribute(theirs, name)) for name in fields if name not in raw}
+    pairs = {name: (getattr(ours, name), attribute(theirs, name, list)) for name in fields if name not in raw}
     computed = (None, "auto")  # by the architecture, which the next test builds
     return {
         name: (mine, other)
