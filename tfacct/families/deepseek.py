@@ -206,7 +206,8 @@ class AXK2(DsaDecoder):
         **submodules("attn", "self_attn", q_b_proj="q_gate_proj", gate_proj="q_gate_proj"),
     }
     checkpoint_conversion_mapping = (
-        *((r"\.W_down\.", ".mlp.fc1."), (r"\.W_up\.", ".mlp.fc2.")),
+        (r"\.W_down\.", ".mlp.fc1."),
+        (r"\.W_up\.", ".mlp.fc2."),
         (r"\.self_attn\.q_b_proj\.", ".self_attn.q_gate_proj."),
     )
     attention_options = dict(paired=True, gate=Gate())
@@ -400,8 +401,11 @@ class LongcatFlash(MlaDecoder):
     mla_scale_kv_lora: StrictBool = True
 
     required_values = {
-        **{"zero_expert_type": "identity", "router_bias": False, "tie_word_embeddings": False},
-        **{"mla_scale_q_lora": True, "mla_scale_kv_lora": True},
+        "zero_expert_type": "identity",
+        "router_bias": False,
+        "tie_word_embeddings": False,
+        "mla_scale_q_lora": True,
+        "mla_scale_kv_lora": True,
     }
     reference_only = "num_hidden_layers tie_word_embeddings"
     task_heads = {name: DECODER[name] for name in ("ForCausalLM", "Model")}

@@ -1,4 +1,4 @@
-"""Encoders: layers with biases and no cache."""
+"""Encoders of images, audio and texts: equal layers, with biases on all projections."""
 
 from collections.abc import Mapping
 from operator import attrgetter
@@ -31,7 +31,7 @@ def axial_theta(parameters: Mapping[str, Any] | None, default: float = 10_000.0)
 
 
 class EncoderLayers(Family):
-    """Equal layers without a cache, without assumptions about the names of their sizes."""
+    """Equal layers, without assumptions about the names of their sizes."""
 
     constant_axes = frozenset("G")
     norm_kind: ClassVar[Literal["layer", "rms"]] = "layer"
