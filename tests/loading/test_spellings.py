@@ -23,6 +23,7 @@ def test_the_same_model(run, typed: str, preset: str) -> None:
     assert ran.code == 0 and ran.out == run("params", preset).out
     hint = f"hint: using preset {preset} for "
     assert ran.err.startswith(hint) and len(ran.err.splitlines()) == 1 and "same sizes" not in ran.err
+    assert run("memory", typed, "--ctx", "9").out == run("memory", preset, "--ctx", "9").out
 
 
 @pytest.mark.parametrize(("typed", "preset"), NAMES["same_sizes"].items())
@@ -35,9 +36,10 @@ def test_a_model_of_the_same_sizes(run, typed: str, preset: str) -> None:
 
 def test_parts_of_the_published_model_without_a_preset_are_named(run) -> None:
     assert run("params", "GPT2-XL").err == run("params", f"{HF}/gpt2-xl").err == ""
+    assert run("memory", "GPT2-XL", "--ctx", "9").out == run("memory", "gpt2-xl", "--ctx", "9").out
     ran = run("params", "gemma-3-4b")
     assert ran.code == 0 and ran.out == run("params", "gemma-3-4b-text").out
-    assert "only the language model is counted, without vision_config" in ran.err
+    assert "only the language model is counted, without vision_config" in ran.err and "same sizes" not in ran.err
     ran = run("params", "moonshotai/Kimi-K2.5")
     assert (ran.code, ran.out) == (2, "") and "kimi-k2.5-vision is its encoder of images" in ran.err
     assert run("params", "openai/clip-vit-large-patch14").out == run("params", "clip-vit-large-patch14-vision").out
