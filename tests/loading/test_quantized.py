@@ -4,7 +4,7 @@ Kind: golden, refusal.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -606,3 +606,40 @@ def test_a_field_that_no_method_asks_for_is_refused_in_every_object(method: str,
     refused = "has no quant_method" if method == "mlx" and not of else "surprise = 1 is not supported"
     with pytest.raises(TfacctError, match=refused):
         weighed(config, _with(KNOWN[method], of, surprise=1))
+
+
+BLOCKS, UP, VOCABULARY = 3 * (2 * 128 * 128 + 2 * 64 * 128 + 3 * 192 * 128), 192 * 128, 96 * 128
+WIDTHS: dict[str, tuple[set[int], int, Callable[[int], dict[str, Any]]]] = {
+    "gptq": ({2, 3, 4, 8}, BLOCKS * 33 // 32, lambda bits: {**GPTQ, "group_size": 32, "bits": bits}),
+    "auto-round": ({2, 3, 4, 8}, BLOCKS * 33 // 32, lambda bits: {**ROUND, "group_size": 32, "bits": bits}),
+    "auto-round, one module": (
+        {2, 3, 4, 8},
+        UP * 33 // 32,
+        lambda bits: {**ROUND, "group_size": 32, "extra_config": {"model.layers.0.mlp.up_proj": {"bits": bits}}},
+    ),
+    "compressed-tensors": (
+        {*range(1, 9)},
+        BLOCKS + VOCABULARY,
+        lambda bits: with_weights({**W4, "group_size": 32, "num_bits": bits}),
+    ),
+    "mlx": ({2, 3, 4, 5, 6, 8}, BLOCKS + 2 * VOCABULARY, lambda bits: {"group_size": 32, "bits": bits}),
+}
+"""By method: the widths that it has, the weights that have them (and zero points of groups of 32), and its config."""
+
+
+def with_weights(weights: dict[str, Any]) -> dict[str, Any]:
+    groups = {"a": {"targets": ["Linear"], "weights": weights}}
+    return {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": groups}
+
+
+@pytest.mark.parametrize("method", WIDTHS)
+def test_a_bit_more_is_an_eighth_of_a_byte_for_each_weight(method: str) -> None:
+    widths, weights, quantization = WIDTHS[method]
+    config = {**LLAMA, "hidden_size": 128, "num_attention_heads": 4, "head_dim": 32, "intermediate_size": 192}
+    least = weighed(config, quantization(2))
+    for bits in range(1, 10):
+        if bits in widths:
+            assert weighed(config, quantization(bits)) - least == (bits - 2) * weights // 8
+        else:
+            with pytest.raises(TfacctError, match="bits"):
+                weighed(config, quantization(bits))
