@@ -41,6 +41,8 @@ BLOCK = "block"
 """Kind for the overhead of a layer: module calls, views, masks."""
 BACKWARD = ("table", "sum")
 """Kinds in the backward pass only: gradient of an embedding, and the sum of two gradients for a tied head."""
+FACTS = ("machine", "dtype", "threads", "torch", "clock", "read", "cache")
+"""Fields of a calibration with one value."""
 
 
 @record
@@ -213,16 +215,10 @@ def read(path: Path, table: object) -> Calibration:
             spelled("`tfacct devices --calibrate` writes such a file", "calibrate() writes such a file"),
         ) from None
     return Calibration(
-        found.machine,
-        found.dtype,
-        found.threads,
-        found.torch,
-        found.clock,
-        found.read,
-        found.cache,
-        tuple(one.swept() for one in found.products),
-        {kind: one.curve() for kind, one in found.work.items()},
-        Checks(dict(found.checks)),
+        **{name: getattr(found, name) for name in FACTS},
+        products=tuple(one.swept() for one in found.products),
+        work={kind: one.curve() for kind, one in found.work.items()},
+        checks=Checks(dict(found.checks)),
     )
 
 
@@ -253,7 +249,7 @@ def _lines(name: str, total: Sequence[str], bandwidth: float, peak: float, on: C
     yield from ("", "[peak]  # FLOPs per second, of the fastest product", f"{on.dtype} = {peak:.4g}")
     yield from ("", "[source]", f"read = {_text(on.read)}", 'kind = "measured"')
     yield from ("", "[calibration]  # seconds")
-    for field in ("machine", "dtype", "threads", "torch", "clock", "read", "cache"):
+    for field in FACTS:
         value = getattr(on, field)
         yield f"{field} = {_text(value) if isinstance(value, str) else value}"
     yield from ("", "[calibration.checks]  # measured over predicted seconds of whole passes")

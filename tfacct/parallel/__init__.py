@@ -20,7 +20,7 @@ support         models that a layout supports; all others raise an error
 shard_model     a loaded model on one rank
 rank_flops      what one rank computes and caches; rank_formula: the same in symbols
 model_flops     FLOPs of a loaded model, whole or on one rank
-rank_memory     what one rank stores and caches, and what fits
+rank_memory     what one rank stores and caches, and what fits; rank_params: its part of each tensor
 model_collectives   collectives of a loaded model
 search          layouts that `plan` tries
 """

@@ -175,8 +175,9 @@ def _mesh(test: Callable[[Mesh], object]) -> Test:
     return lambda _model, mesh, _train: test(mesh)
 
 
-def _axis(name: str) -> Test:
-    return _mesh(lambda mesh: getattr(mesh, name) > 1)
+def several(axis: str) -> Callable[[Mesh], object]:
+    """A test for more than one rank of an axis."""
+    return lambda mesh: getattr(mesh, axis) > 1
 
 
 def _attention(test: Callable[[Any, Transformer], object]) -> Test:
@@ -228,12 +229,16 @@ def _encoder_reads(shape: Transformer) -> str:
     return "torch's plan was checked for decoders only"
 
 
+MESH_FEATURES: Mapping[str, tuple[str, Callable[[Mesh], object]]] = {
+    **{axis: (f"{{{axis}}}", several(axis)) for axis in ("tp", "fsdp", "pp", "cp")},
+    "ep": ("{ep}", lambda mesh: option("ep", mesh.ep) if mesh.ep > 1 else None),
+    "sp": ("{sp=True}", lambda mesh: mesh.sp),
+    "zero2": ("{zero=2}", lambda mesh: option("zero", mesh.zero) if mesh.zero > 1 else None),
+    "megatron": ("{tp_plan=megatron}", lambda mesh: mesh.plan == "megatron"),
+}
+"""Features of a layout: a label, and a test of a mesh."""
 FEATURES: Mapping[str, tuple[str, Test]] = {
-    **{axis: (f"{{{axis}}}", _axis(axis)) for axis in ("tp", "fsdp", "pp", "cp")},
-    "ep": ("{ep}", _mesh(lambda mesh: option("ep", mesh.ep) if mesh.ep > 1 else None)),
-    "sp": ("{sp=True}", _mesh(lambda mesh: mesh.sp)),
-    "zero2": ("{zero=2}", _mesh(lambda mesh: option("zero", mesh.zero) if mesh.zero > 1 else None)),
-    "megatron": ("{tp_plan=megatron}", _mesh(lambda mesh: mesh.plan == "megatron")),
+    **{name: (label, _mesh(test)) for name, (label, test) in MESH_FEATURES.items()},
     "eager_schedule": (
         "a {schedule} other than 1f1b and gpipe",
         _mesh(lambda mesh: mesh.schedule not in ("1f1b", "gpipe")),

@@ -104,7 +104,8 @@ def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = u
         raise
     except Exception as error:
         raise _cannot_run(model, work, error) from None
-    by_module, class_name = Counter[str](), type(built.model).__name__ if model.config.hf_module_paths() else REFERENCE
+    of_class = bool(model.config.hf_module_paths())
+    by_module, class_name = Counter[str](), type(built.model).__name__ if of_class else REFERENCE
     for tensor in saved:
         by_module[_joined(name or class_name for name in tensor.modules)] += tensor.bytes
     trained = optimizers.trained_parameters(built.model)
@@ -120,9 +121,8 @@ def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = u
     batch = _bytes({id(tensor): tensor for tensor in built.batch.values()}.values())
     update = parameters + others + batch + gradients + (0 if on_host else memory.update)
     peak, phase = max((live.peak.bytes, live.peak.phase), (update, UPDATE), key=lambda end: end[0])
-    of_class = bool(model.config.hf_module_paths())
-    packages = ["torch", *(["transformers"] if of_class else []), *(["peft"] if of_class and recipe.lora else [])]
-    packages += ["bitsandbytes"] if recipe.weights_dtype == NF4 else []
+    used = {"transformers": of_class, "peft": of_class and recipe.lora, "bitsandbytes": recipe.weights_dtype == NF4}
+    packages = ["torch", *(name for name, there in used.items() if there)]
     return ExactStep(
         class_name,
         built.attention,

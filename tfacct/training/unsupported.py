@@ -19,6 +19,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import VOCABULARY, Mesh, padded_axes, replicated_heads
 from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.support import (
+    MESH_FEATURES,
     check_mesh,
     check_shardable,
     check_together,
@@ -26,6 +27,7 @@ from tfacct.parallel.support import (
     gathers_heads,
     in_parallel,
     routing_bits,
+    several,
     shards_weights_only,
     unsupported_part,
 )
@@ -166,10 +168,6 @@ UNSUPPORTED = tuple(dict.fromkeys((*RECIPES, *LAYOUTS, *STEPS)))
 # Features.
 
 Test: TypeAlias = Callable[[LoadedModel, Recipe], object]
-
-
-def _axis(name: str) -> Test:
-    return lambda _, recipe: recipe.mesh is not None and getattr(recipe.mesh, name) > 1
 
 
 def _mesh(test: Callable[[Mesh], object]) -> Test:
@@ -339,11 +337,9 @@ def _small_vocabulary(model: LoadedModel) -> bool:
 
 FEATURES: Mapping[str, tuple[str, Test]] = {
     **{name: (label, _recipe(test)) for name, (label, test) in RECIPE_FEATURES.items()},
-    **{axis: (f"{{{axis}}}", _axis(axis)) for axis in ("tp", "fsdp", "dp", "pp", "cp", "ulysses", "ep")},
+    **{name: (label, _mesh(test)) for name, (label, test) in MESH_FEATURES.items()},
+    **{axis: (f"{{{axis}}}", _mesh(several(axis))) for axis in ("dp", "ulysses")},
     "zero": ("{zero}", _mesh(lambda mesh: mesh.zero)),
-    "zero2": ("{zero=2}", _mesh(lambda mesh: mesh.zero > 1)),
-    "sp": ("{sp=True}", _mesh(lambda mesh: mesh.sp)),
-    "megatron": ("{tp_plan=megatron}", _mesh(lambda mesh: mesh.plan != "torch")),
     "other_axes": ("another parallel axis", _mesh(lambda mesh: mesh.ranks > mesh.pp)),
     "other_schedule": ("a {schedule} other than 1f1b", _mesh(lambda mesh: mesh.schedule not in ("1f1b", "gpipe"))),
     "computes": ("more than {fsdp} and {dp}", _mesh(computes_part)),
