@@ -152,9 +152,9 @@ def read_tokens(option: str, text: str) -> int:
 
 
 def _integer(option: str, text: str, what: str, hint: str) -> int:
-    number, axis = read_number(text, kilo=1024), re.search(r"\s[a-z]|[gpe]$", text.strip(), re.IGNORECASE)
+    number, odd_prefix = read_number(text, kilo=1024), re.search(r"\s[a-z]|[gpe]$", text.strip(), re.IGNORECASE)
     thousands = read_number(text) if re.search(r"\.\d+[km]$", text.strip(), re.IGNORECASE) else None
-    if number is None or thousands is not None or number.denominator != 1 or axis:
+    if number is None or thousands is not None or number.denominator != 1 or odd_prefix:
         if number is not None and thousands is not None and number.denominator == thousands.denominator == 1:
             hint = f"{int(thousands)} or {int(number)}?"
         if re.match("--[a-z]", text):  # the next option
