@@ -258,37 +258,36 @@ def what_was_assumed(guards: list[str]) -> str:
     return f"{len(guards)} assumptions" if guards else NOTHING
 
 
-def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress: Tick) -> Iterator[Proven]:
+def _by_grid(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progress: Tick) -> Iterator[Proven]:
     """Exact counts at every point of a grid with one more value per size than its degree.
 
     Two polynomials of these degrees that agree on the whole grid are the same polynomial.
     """
     from tfacct.reference import grid
 
-    axis_names = [*open_.axis_names, *open_.stacks]
+    axis_names = [*sizes.axis_names, *sizes.stacks]
     symbols = {axis: symbolic.symbols[axis] for axis in axis_names}
     chunked = [symbolic.symbols[axis] for axis in (CHUNKS, ONE_BY_ONE) if axis in symbolic.symbols]
     formulas = _formulas(symbolic)
-    values = {axis: open_.values(axis) for axis in axis_names}
-    if prod(map(len, values.values())) > MOST_POINTS:
-        raise UsageError(
-            f"a grid of {prod(map(len, values.values())):,} models would take hours: {len(axis_names)} sizes vary",
-            "prove it by symbols",
-        )
-    sizes = [dict(zip(axis_names, point, strict=True)) for point in product(*values.values())]
+    values = {axis: sizes.values(axis) for axis in axis_names}
+    models = prod(map(len, values.values()))
+    if models > MOST_POINTS:
+        problem = f"a grid of {models:,} models would take hours: {len(axis_names)} sizes vary"
+        raise UsageError(problem, "prove it by symbols")
+    chosen = [dict(zip(axis_names, point, strict=True)) for point in product(*values.values())]
     points = [
         grid.Point(
-            with_sizes(shape, at.__getitem__, open_.fixed),
+            with_sizes(shape, at.__getitem__, sizes.fixed),
             batch=at["B"],
             tokens=at["T"],
             context=at.get("C", 0) + at["T"],
             in_window=at.get("Cw"),
             source=at.get("J", 0),
         )
-        for at in sizes
+        for at in chosen
     ]
-    at_one_by_one = {axis: symbolic.symbols[axis] for axis in (ONE_BY_ONE,) if axis in symbolic.symbols}
-    expressions = {name: _at(formula, symbolic.symbols, at_one_by_one) for name, formula in formulas.items()}
+    open_sizes = {ONE_BY_ONE: symbolic.symbols[ONE_BY_ONE]} if ONE_BY_ONE in symbolic.symbols else {}
+    expressions = {name: _at(formula, symbolic.symbols, open_sizes) for name, formula in formulas.items()}
     evaluate: dict[str, Callable[..., int]] = {
         name: sympy.lambdify([*symbols.values(), *chunked], expression) for name, expression in expressions.items()
     }
@@ -301,11 +300,11 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
     }
     """Statement → its formula, the counter, and the count."""
     wrong = dict.fromkeys(counters, 0)
-    for done, (at, found) in enumerate(zip(sizes, grid.counts(points), strict=True)):
+    for done, (at, found) in enumerate(zip(chosen, grid.counts(points), strict=True)):
         if done % 48 == 0:
             progress("counting on a grid", done, len(points))
         step = at["T"], at.get("C", 0) + at["T"]
-        more = [] if open_.chunk is None else [chunks(*step, open_.chunk), one_by_one(*step)][: len(chunked)]
+        more = [] if sizes.chunk is None else [chunks(*step, sizes.chunk), one_by_one(*step)][: len(chunked)]
         expected = {name: formula(*at.values(), *more) for name, formula in evaluate.items()}
         for what, (of, _, count) in counters.items():
             if count(found) != expected[of]:
