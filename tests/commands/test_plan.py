@@ -454,6 +454,17 @@ def test_fsdp_by_hand() -> None:
     assert row["sent_bytes"] == 7 * 2 * (3 * layers + 2 * outside) // 8
 
 
+def test_the_fastest_layout_of_experts_shards_the_residual_stream_too() -> None:
+    """The times of `time`: with sp, tp ranks exchange no more bytes and norm a fourth of the tokens each."""
+    model, batch = tfacct.load("qwen3-30b-a3b"), {"ctx": "4k", "on": "32xa100", "batch": 64}
+    rows = [row for row in model.plan(train=True, **batch).layouts if row["timed_as"] == "Megatron-LM"]
+    layout: dict[str, Any] = {"tp": 4, "ep": 32, "dp": 8, "zero": 1, "gradient_accumulation": 2}
+    step = {"ctx": "4k", "on": "32xa100", "batch": 4, **layout}
+    plain, sharded = (model.train_time(sp=sp, **step).value_seconds for sp in (False, True))
+    assert sharded is not None and plain is not None and sharded < plain
+    assert rows[0]["sp"] and rows[0]["seconds"] == sharded
+
+
 def test_the_least_memory_comes_first() -> None:
     """One sequence at a time, everything recomputed: Adam's states and weights alone would be 6 of 8 bytes."""
     found = tfacct.load(LLAMA).plan(on="8x80GB", train=True, ctx="4k", batch=64, by="memory")

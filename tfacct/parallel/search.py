@@ -113,8 +113,8 @@ def trained(model: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
         if pp > 1:
             for sp in (False, True) if tp > 1 else (False,):
                 yield from _with_zero(Mesh(tp, sp, dp=dp, pp=pp), 1)
-            for ep in _whole(experts, tp, devices // pp) if tp <= MOST_TP_WITH_EXPERTS else ():
-                yield from _with_zero(Mesh(tp, dp=dp, pp=pp, ep=ep), 1)
+                for ep in _whole(experts, tp, devices // pp) if tp <= MOST_TP_WITH_EXPERTS else ():
+                    yield from _with_zero(Mesh(tp, sp, dp=dp, pp=pp, ep=ep), 1)
             for cp in _sequence_shards(dp, tokens):  # long sequences: with sp wherever it works
                 yield from _with_zero(Mesh(tp, tp > 1, dp=dp // cp, pp=pp, cp=cp, cp_method=method), 1)
     for tp in divisors([devices]):
@@ -131,7 +131,7 @@ def trained(model: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
             for fsdp in divisors([devices // tp]):
                 mesh = Mesh(tp, sp, fsdp, dp=devices // tp // fsdp)
                 yield from _with_zero(mesh, 2)
-                for ep in _whole(experts, tp, devices) if 1 in (mesh.fsdp, mesh.dp) and not sp else ():
+                for ep in _whole(experts, tp, devices) if 1 in (mesh.fsdp, mesh.dp) else ():
                     yield from _with_zero(replace(mesh, ep=ep), 2)
 
 
