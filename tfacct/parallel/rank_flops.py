@@ -61,8 +61,8 @@ def points_of(
 ) -> list[Point]:
     """A point of one rank of each pipeline stage, for these metrics. Raises TfacctError."""
     if mesh.fsdp > 1:
-        others = "use a metric of a training step, such as peak_bytes"
-        raise UsageError(f"{option('fsdp')} applies to a training step, and {metrics[0].name} is not counted for one", others)
+        problem = f"{option('fsdp')} applies to a training step, and {metrics[0].name} is not counted for one"
+        raise UsageError(problem, "use a metric of a training step, such as peak_bytes")
     ratio = next((metric.name for metric in metrics if metric.unit in ("share", "ratio")), None)
     if mesh.pp > 1 and ratio is not None:
         problem = f"{ratio} is a ratio, which cannot be compared between {option('pp')} stages"
