@@ -160,10 +160,11 @@ class TrainingSearch:
         self.least, self.times = least, recipe.gradient_accumulation
         self.heads = max((part.heads for part in model.architecture.attentions), default=1)
         self.pads = verified(model.family, "torch_plan")
-        self.unsupported: dict[tuple[RankShape, int, int, int, int, int, str], str | None] = {}
-        self.models: dict[tuple[int, int], LoadedModel] = {}
-        self.graphs: dict[tuple[int, int, int, int, str], StepGraph] = {}
-        self.steps: dict[tuple[RankShape, int, bool, str], TrainingStep] = {}
+        # by what each depends on
+        self.unsupported: dict[tuple[object, ...], str | None] = {}
+        self.models: dict[tuple[object, ...], LoadedModel] = {}
+        self.graphs: dict[tuple[object, ...], StepGraph] = {}
+        self.steps: dict[tuple[object, ...], TrainingStep] = {}
 
     def result(self, meshes: Iterable[Mesh], *, given: bool = False) -> SearchResult:
         """The result of the search. Bytes of layouts that do not fit, and what they send, are computed lazily. `given`:
@@ -366,19 +367,8 @@ class TrainingSearch:
         return layouts.collectives(self.model, replace(self.work, batch=batch), self._recipe(mesh, batch, how))
 
 
-class RankShape(NamedTuple):
-    """The fields of a mesh that determine what its ranks compute, for any number of replicas."""
-
-    tp: int
-    sp: bool
-    ep: int
-    fsdp: bool
-    gathered: int
-    parts: int
-
-
-def _rank_shape(mesh: Mesh) -> RankShape:
-    """The shape of a rank. A ring saves the same as exchanged heads, except with one head per rank, where none are
-    exchanged."""
+def _rank_shape(mesh: Mesh) -> tuple[int, ...]:
+    """What determines the computation of a mesh's ranks, for any number of replicas. A ring saves the same as exchanged
+    heads, except with one head per rank, where none are exchanged."""
     gathered = mesh.cp if mesh.ulysses == 1 and mesh.cp_method == "gather" else 1
-    return RankShape(mesh.tp, mesh.sp, mesh.ep, mesh.fsdp > 1, gathered, mesh.sequence_shards)
+    return mesh.tp, mesh.sp, mesh.ep, mesh.fsdp > 1, gathered, mesh.sequence_shards
