@@ -454,6 +454,16 @@ def test_fsdp_by_hand() -> None:
     assert row["sent_bytes"] == 7 * 2 * (3 * layers + 2 * outside) // 8
 
 
+def test_the_fastest_layout_of_experts_has_stages_of_four_tensor_parallel_ranks() -> None:
+    """By `time`, on 16 devices."""
+    model, on = tfacct.load("mixtral-8x7b"), {"ctx": "4k", "on": "16xh100"}
+    rows = model.plan(train=True, batch=32, **on).layouts
+    layout = {"tp": 4, "sp": True, "pp": 2, "ep": 8, "dp": 2, "zero": 1}
+    assert layout.items() <= rows[0].items()
+    step = model.train_time(batch=16, **on, **layout)
+    assert rows[0]["seconds"] == step.value_seconds and step.fits
+
+
 def test_the_fastest_layout_of_experts_shards_the_residual_stream_too() -> None:
     """The times of `time`: with sp, tp ranks exchange no more bytes and norm a fourth of the tokens each."""
     model, batch = tfacct.load("qwen3-30b-a3b"), {"ctx": "4k", "on": "32xa100", "batch": 64}

@@ -22,8 +22,6 @@ from tfacct.parallel.verified import verified
 
 MOST_SEQUENCE_SHARDS = 16
 """Largest number of sequence shards to try."""
-MOST_TP_WITH_EXPERTS = 2
-"""Largest `tp` to try with `ep` and `pp`: such models are trained with little tensor parallelism."""
 LEAST_TOKENS = 2048
 """Smallest number of tokens of a sequence on one rank to try."""
 
@@ -113,7 +111,7 @@ def trained(model: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
         if pp > 1:
             for sp in (False, True) if tp > 1 else (False,):
                 yield from _with_zero(Mesh(tp, sp, dp=dp, pp=pp), 1)
-                for ep in _whole(experts, tp, devices // pp) if tp <= MOST_TP_WITH_EXPERTS else ():
+                for ep in _whole(experts, tp, devices // pp):
                     yield from _with_zero(Mesh(tp, sp, dp=dp, pp=pp, ep=ep), 1)
             for cp in _sequence_shards(dp, tokens):  # long sequences: with sp wherever it works
                 yield from _with_zero(Mesh(tp, tp > 1, dp=dp // cp, pp=pp, cp=cp, cp_method=method), 1)
