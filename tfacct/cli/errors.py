@@ -185,7 +185,7 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
         word = next(one for one in sys.argv[1:] if not one.startswith("-"))
         if word in spellings.COMMANDS:
             return f"did you mean `tfacct {spellings.COMMANDS[word]}`?"
-        is_model = any(axis.isdecimal() for axis in word) or "/" in word
+        is_model = any(character.isdecimal() for character in word) or "/" in word
         first = f"put a command first: `tfacct flops {word}`, `tfacct memory {word}`" if is_model else None
         return nearest(word, (*NAMES, *FORMER)) or first
     return None

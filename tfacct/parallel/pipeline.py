@@ -72,12 +72,12 @@ def stages(blocks: int, mesh: Mesh) -> list[list[Stage]]:
 
 def part(ledger: Ledger, rank_stages: Sequence[Stage]) -> Ledger:
     """The part of a ledger that some stages run."""
-    key = "part", *rank_stages
-    if key not in ledger.known:
+
+    def found() -> Ledger:
         instead = None if ledger.instead is None else part(ledger.instead, rank_stages)
-        ledger.known[key] = Ledger(tuple(_groups(ledger, rank_stages)), instead)
-    found: Ledger = ledger.known[key]
-    return found
+        return Ledger(tuple(_groups(ledger, rank_stages)), instead)
+
+    return ledger.once((part, *rank_stages), found)
 
 
 def _groups(ledger: Ledger, rank_stages: Sequence[Stage]) -> Iterator[Group]:

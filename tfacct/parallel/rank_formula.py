@@ -165,9 +165,9 @@ def layout_of(options: Mapping[str, str | None]) -> dict[str, str]:
         elif not (text.isascii() and text.isalpha() and text.islower() and len(text) == 1):
             what = f"{option(axis)} must be a number of {AXES[axis]} or a lowercase letter, not {text!r}"
             raise UsageError(what, f"for example {axis[0]}")
-    axis_names = [text for text in found.values() if not text.isdigit()]
-    if len(axis_names) > len({*axis_names}):
-        raise UsageError(f"one letter is used for two axes: {', '.join(axis_names)}", "use a different letter for each")
+    symbols = [text for text in found.values() if not text.isdigit()]
+    if len(symbols) > len({*symbols}):
+        raise UsageError(f"one letter is used for two axes: {', '.join(symbols)}", "use a different letter for each")
     return found
 
 

@@ -47,10 +47,6 @@ def on_ranks(model: LoadedModel, tp: int, ep: int = 1, *, stored: bool = False) 
 
 def _with_shards(model: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
     """The model sharded by `tp`, with whole experts if `ep` shards them, and its ledger: the same for every `ep`."""
-    key = _with_shards, mesh.tp, mesh.ep > 1
-    if key in model.ledger.known:
-        known: tuple[Transformer, Ledger] = model.ledger.known[key]
-        return known
 
     def divided(part: Part) -> Part:
         sharded = {field: axis for field, axis in part.sizes().items() if axis in TP_AXES}
@@ -64,10 +60,11 @@ def _with_shards(model: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
             sizes |= {"width": part.width, **shared}
         return replace(part, **sizes) if sizes else part
 
-    shape = model.architecture.mapped(divided)
-    found = shape, with_rank_heads(shape.ledger(), mesh)
-    model.ledger.known[key] = found
-    return found
+    def found() -> tuple[Transformer, Ledger]:
+        shape = model.architecture.mapped(divided)
+        return shape, with_rank_heads(shape.ledger(), mesh)
+
+    return model.ledger.once((_with_shards, mesh.tp, mesh.ep > 1), found)
 
 
 def shard_weights(model: LoadedModel, tp: int, dtype: str | None, ep: int = 1) -> LoadedModel:

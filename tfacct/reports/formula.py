@@ -193,8 +193,8 @@ def formula(
     else:
         found = _ledger(model, work, of, layout, family=family, sp=sp)
     words, lines, total = found.words, found.lines, found.total
-    axis_names = {text: {"meaning": AXES[axis]} for axis, text in found.layout.items() if not text.isdigit()}
-    legend = _legend(found.symbolic, lines, total, found.sizes) | axis_names
+    of_layout = {text: {"meaning": AXES[axis]} for axis, text in found.layout.items() if not text.isdigit()}
+    legend = _legend(found.symbolic, lines, total, found.sizes) | of_layout
     facts = {
         **({"model": model.family} if family else {}),
         "biases_and_ties_of": model.name,
@@ -265,7 +265,7 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *
         counts = counts_in(symbolic.ledger, symbolic.at, of)
         rank = total_of_rank(model.ledger, symbolic, layout, counts, of)
         total, how = rank.total, _layout_notes(rank, layout, of)
-    axis_names = any(not text.isdigit() for text in layout.values())
+    has_symbols = any(not text.isdigit() for text in layout.values())
     operations = words.line == "operation"
 
     def heading(line: SymbolicLine) -> str:
@@ -277,7 +277,7 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *
         sections=[[*section] for _, section in groupby(lines, key=heading)],
         total=total,
         sizes={} if family else sizes_by_axis(model.ledger, model.architecture, at) | at,
-        facts={} if axis_names or ("pp" in layout and of == "params") else _summed(words, lines),
+        facts={} if has_symbols or ("pp" in layout and of == "params") else _summed(words, lines),
         after=[
             *how,
             *([one_rank.SP] if sp else []),

@@ -136,12 +136,13 @@ def _lowered(
     ledger: Ledger, way: Ledger, weights: Storage, activations: Width, cache: Width, mesh: Mesh
 ) -> list[_Lowered]:
     """Groups of layers on one device, lowered once for all steps."""
-    key = ("kernels", ledger.ways.index(way) if ledger.instead else 0, id(weights), activations, cache, mesh)
-    if key not in ledger.known:
-        made = [_Lowered(group, weights, activations, cache, mesh, way.experts) for group in way.groups]
-        ledger.known[key] = weights, made  # an identity is unique only while its object lives
-    found: list[_Lowered] = ledger.known[key][1]
-    return found
+
+    def found() -> tuple[Storage, list[_Lowered]]:
+        lowered = [_Lowered(group, weights, activations, cache, mesh, way.experts) for group in way.groups]
+        return weights, lowered  # an identity is unique only while its object lives
+
+    number = ledger.ways.index(way) if ledger.instead else 0
+    return ledger.once((_lowered, number, id(weights), activations, cache, mesh), found)[1]
 
 
 class _Sizes(NamedTuple):
