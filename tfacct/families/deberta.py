@@ -11,7 +11,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.families.bert import CLASSES, ENCODING, Bert, BertBase, mlm_head_modules, sequence_classifier
-from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictBool, StrictStr
+from tfacct.families.fields import LayerCount, NonNegativeInt, PositiveInt, StrictBool, StrictStr
 from tfacct.families.task_heads import BODY
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import CENTRED_KERNEL, Line, Matmul, Pointwise, Table
@@ -231,7 +231,7 @@ class DebertaV2(DebertaBase):
     first layer."""
 
     sizes = dict(vocab=128100, hidden=1536, mlp=6144, heads=24)
-    num_hidden_layers: PositiveInt = 24
+    num_hidden_layers: LayerCount = 24
     position_buckets: int = -1
     share_att_key: StrictBool = False
     norm_rel_ebd: StrictStr = "none"

@@ -194,7 +194,7 @@ class FalconMamba(Mamba):
     """FalconMamba: Mamba, with weightless RMSNorms on dt, B and C."""
 
     sizes = dict(vocab=50280, hidden=768, layers=32)
-    num_hidden_layers: PositiveInt = 32
+    num_hidden_layers: LayerCount = 32
     mixer_rms_eps: PositiveFloat = 1e-6
     ignored_fields = "use_falcon_mambapy"
 

@@ -14,6 +14,7 @@ from tfacct.families.family import mlp_modules, submodules
 from tfacct.families.fields import (
     Fraction,
     JsonDict,
+    LayerCount,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -44,7 +45,7 @@ class MiniMax(ExpertsInEveryLayer, Decoder):
 
     sizes = dict(vocab=32000, hidden=4096, mlp=14336, heads=32, kv_heads=8, context=131072)
     defaults = dict(rms_norm_eps=1e-5, rope_theta=1_000_000.0)
-    num_hidden_layers: PositiveInt = 32
+    num_hidden_layers: LayerCount = 32
     sliding_window: Window | None = None
     num_local_experts: PositiveInt = 8
     num_experts_per_tok: PositiveInt = 2

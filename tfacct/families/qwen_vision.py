@@ -233,7 +233,7 @@ class Qwen3VLVision(QwenVision):
     """Qwen3-VL's image encoder: also learned positions, resized to each image, and mergers after some of the layers."""
 
     defaults = dict(patch_size=16, hidden_act="gelu_pytorch_tanh")
-    depth: PositiveInt = 27
+    depth: LayerCount = 27
     hidden_size: PositiveInt = 1152
     intermediate_size: PositiveInt = 4304
     out_hidden_size: PositiveInt = 3584
@@ -354,7 +354,7 @@ class GatedMerger(Part):
 class GlmVision(QwenVisionBase):
     """GLM's image encoders: RMSNorm, gated MLPs, a last norm, and a merger with an MLP."""
 
-    depth: PositiveInt = 24
+    depth: LayerCount = 24
     hidden_size: PositiveInt = 1536
     attention_bias: StrictBool = False
     num_heads: PositiveInt = 12

@@ -137,7 +137,7 @@ class JinaEmbeddingsV3(RotaryBert):
 
     sizes = dict(vocab=250002, hidden=1024, mlp=4096, heads=16, context=8194)
     defaults = dict(layer_norm_eps=1e-5)
-    num_hidden_layers: PositiveInt = 24
+    num_hidden_layers: LayerCount = 24
     dropouts = {}
     head_owns_embedding, head_act = True, "gelu"
     base_model_prefix = "roberta"
@@ -455,7 +455,7 @@ class EuroBert(Llama):
 
     sizes = dict(vocab=128256, hidden=768, mlp=3072, heads=12, context=8192)
     defaults = dict(rms_norm_eps=1e-5)
-    num_hidden_layers: PositiveInt = 12
+    num_hidden_layers: LayerCount = 12
     classifier_pooling: Literal["bos", "mean", "late"] = "late"
     reference_only = "classifier_pooling"
     ignored_fields = "mask_token_id clf_pooling mask_token eos_token pad_token bos_token"

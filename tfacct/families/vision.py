@@ -321,7 +321,7 @@ class PixtralVision(ImageEncoder):
 
     sizes = dict(hidden=1024, mlp=4096, heads=16)
     defaults = dict(image_size=1024)
-    num_hidden_layers: PositiveInt = 24
+    num_hidden_layers: LayerCount = 24
     rope_theta: PositiveFloat | None = None
     rope_parameters: JsonDict | None = None
     given_head_dim: PositiveInt | None = None
