@@ -182,6 +182,7 @@ def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
         "fixed": not selection.takes_context(model, model.context + 1),
         "source": model.source,
         "has_cache": model.has_cache,
+        "reads_images": model.encodes == "vision",
         "mixes": bool(model_notes.mixers([model])) or not model_notes.attends([model]),
         "cache_name": model.cache_name if model.cache_name != "KV cache" else "",
         "logits": model.logits,

@@ -55,7 +55,7 @@ class MixtureOfAttention(Attention):
         """Router, experts' queries, keys and values, QKᵀ and PV, experts' output projections, and both caches."""
         pairs = "B K A T S"
         yield Matmul(f"{at}.router", "B T D, D E -> B T E")
-        yield Pointwise(f"{at}.routing", "B T E")
+        yield Pointwise(f"{at}.routing", "B T E", kind="softmax")
         yield Matmul(f"{at}.experts.q_proj", "B T A D, D K H -> B T A K H", expert_axis="E")
         for which in "kv":
             yield Matmul(f"{at}.{which}_proj", "B T D, D K H -> B T K H")

@@ -32,6 +32,7 @@ function counts(counted) {
 	return [
 		...readings(counted),
 		...overtakes(counted).map(text => note("attention_overtakes", 1, `${text.slice(0, -1)}; ${here(counted)}.`)),
+		...multiplyAdds(counted),
 		...holding(counted, "train", "layers"),
 		...beyondRule(counted),
 		...latent(counted),
@@ -112,6 +113,13 @@ export function overtakes(counted) {
 function here({ products, flops }) {
 	const scores = products.filter(one => one.name === "attn_scores_values").reduce((sum, one) => sum + one.flops, 0n);
 	return `here they take ${numbers.percent(scores, flops)} of the FLOPs`;
+}
+
+// The multiply-adds of an image encoder, in FLOPs two each.
+function multiplyAdds({ model, flops }) {
+	if (!model.reads_images) return [];
+	const text = `Most papers on vision models print multiply-adds as FLOPs: ${numbers.si(flops / 2n)} here.`;
+	return [note("multiply_adds", 1, text)];
 }
 
 // The difference from the rule of thumb: matmuls without parameters, parameters outside matmuls, and weights that do
