@@ -1,12 +1,12 @@
 """Wrong numbers and tracebacks of the past. Kind: golden, refusal."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.families import TINY
 from tests.helpers.models import tiny
+from tests.helpers.weight_files import folder
 from tfacct import load
 from tfacct.architecture.parts import Experts
 from tfacct.base.errors import TfacctError
@@ -86,8 +86,7 @@ def test_a_field_is_set_under_any_of_its_names() -> None:
 
 
 def test_rope_parameters_that_are_no_object_are_refused(run, tmp_path: Path) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps({**TINY["gemma3_text"], "rope_parameters": {"full_attention": "default"}}))
+    file = folder(tmp_path, {**TINY["gemma3_text"], "rope_parameters": {"full_attention": "default"}}) / "config.json"
     ran = run("params", str(file))
     assert ran.code == 2 and "rope_parameters.full_attention must be an object with fields" in ran.err
 

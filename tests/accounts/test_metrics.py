@@ -234,13 +234,6 @@ def test_every_metric_is_listed_with_its_unit_and_one_sentence(run) -> None:
     units = {row["metric"]: row["unit"] for row in document["rows"]}
     assert (units["total_flops"], units["active_params"], units["share.NAME"]) == ("FLOPs", "parameters", "share of 1")
     assert tfacct.metrics().rows == document["rows"] == tfacct.metrics().document()["rows"]
-    assert run("help", "metrics", "--csv").out.splitlines()[0] == "metric,unit,about"
-    assert "| total_flops | FLOPs | FLOPs of one forward pass" in run("help", "metrics", "--markdown").out
-    for columns in (60, 80, 120):
-        out = run("help", "metrics", columns=columns).out
-        assert (
-            all(f" {name} " in out for name in (*METRICS, *STEP_METRICS)) and max(map(len, out.splitlines())) <= columns
-        )
 
 
 def test_a_page_about_no_model_has_its_rows_in_the_json(run) -> None:

@@ -57,11 +57,16 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "too long": (lambda: GPT2.generate(ctx=10**12, new_tokens=2), "ctx=1000000000000 with new_tokens=2 reaches"),
     "bytes": (lambda: GPT2.kv(ctx=b"512"), "ctx must be a whole number, not b'512'"),
     "fit": (lambda: GPT2.memory(on=0), "on must be a whole number of bytes, not 0"),
+    "half a byte": (lambda: GPT2.memory(on=24e9), "on must be a whole number of bytes, not 24000000000.0"),  # type: ignore[arg-type]
     "of": (lambda: GPT2.formula(of="all"), "of must be one of flops, params, kv, train, saved, not 'all'"),  # type: ignore[arg-type]
     "params": (lambda: GPT2.formula(of="params", ctx=3), "leave ctx, tokens, decode and batch out"),
     "of train": (lambda: GPT2.formula(of="train", decode=True), "of='train' counts whole sequences"),
     "no change": (lambda: GPT2.diff(ctx=3), "set a field by its name, list two values, such as ctx="),
     "no values": (lambda: GPT2.sweep(ctx=[]), "ctx has no values"),
+    "fewer than no sequence": (lambda: GPT2.sweep(batch=[-3, 5]), "at least 1, not -3"),
+    "one token and a half": (lambda: GPT2.sweep(ctx=[1.5]), "whole numbers"),  # type: ignore[list-item]
+    "a switch for a context": (lambda: GPT2.sweep(ctx=True), "whole numbers"),
+    "no batches": (lambda: GPT2.memory(batch=[]), "batch has no values"),  # type: ignore[arg-type]
     "no collection": (lambda: GPT2.sweep(batch=2.5), "batch must be a list of whole"),  # type: ignore[arg-type]
     "no unknown": (
         lambda: GPT2.solve("zebra", "total_bytes=1GB"),

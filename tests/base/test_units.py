@@ -81,41 +81,21 @@ def test_a_column_of_shares_is_written_so() -> None:
     assert Column("ratio", "ratio", "ratio").text(Fraction(2675, 1000)) == "2.68"
 
 
-@pytest.mark.parametrize(
-    ("text", "tokens"),
-    [
-        ("1", 1),
-        ("1024", 1024),
-        ("16k", 16_384),
-        ("16K", 16_384),
-        ("1m", 1_048_576),
-        ("16,384", 16_384),
-        ("16_384", 16_384),
-        ("1e3", 1000),
-        ("1E6", 1_000_000),
-        ("1.5e3", 1500),
-        ("2e+17", 2 * 10**17),
-        ("8B", 8 * 10**9),
-        ("1.5T", 15 * 10**11),
-    ],
-)
+TOKENS = {
+    "1": 1, "1024": 1024, "16k": 16_384, "16K": 16_384, "1m": 1_048_576, "16,384": 16_384, "16_384": 16_384,
+    "1e3": 1000, "1E6": 1_000_000, "1.5e3": 1500, "2e+17": 2 * 10**17, "8B": 8 * 10**9, "1.5T": 15 * 10**11,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "tokens"), TOKENS.items())
 def test_tokens(text: str, tokens: int) -> None:
     assert units.read_tokens("--ctx", text) == tokens
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("8", 8),
-        ("0", 0),
-        ("-1", -1),
-        ("2k", 2048),
-        ("16k", 16_384),
-        ("1e12", 10**12),
-        ("6e9", 6 * 10**9),
-        ("1T", 10**12),
-    ],
-)
+INTEGERS = {"8": 8, "0": 0, "-1": -1, "2k": 2048, "16k": 16_384, "1e12": 10**12, "6e9": 6 * 10**9, "1T": 10**12}
+
+
+@pytest.mark.parametrize(("text", "number"), INTEGERS.items())
 def test_integers(text: str, number: int) -> None:
     assert units.read_integer("--gpus", text) == number
 
@@ -153,47 +133,20 @@ def test_the_largest_that_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "k",
-        "-1",
-        "1.5k",
-        "1,5k",
-        "16,38",
-        "0x10",
-        "１６",
-        "1e",
-        "e3",
-        "1e-3",
-        "1.25e1",
-        "1e3k",
-        "1e999",
-        "16 k",
-        "4kk",
-    ],
+    "text", ["", "16 k", *"k -1 1.5k 1,5k 16,38 0x10 １６ 1e e3 1e-3 1.25e1 1e3k 1e999 4kk".split()]
 )
 def test_no_tokens(text: str) -> None:
     with pytest.raises(TfacctError, match="--ctx must be a whole number"):
         units.read_tokens("--ctx", text)
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("24GiB", 24 * 1024**3),
-        ("24gib", 24 * 1024**3),
-        ("24Gi", 24 * 1024**3),
-        ("24G", 24 * 1000**3),
-        ("24 g", 24 * 1000**3),
-        ("24gb", 24 * 1000**3),
-        ("80GB", 80 * 1000**3),
-        ("1.5 TB", 1_500_000_000_000),
-        ("512MiB", 512 * 1024**2),
-        ("100B", 100),
-        ("0.5KiB", 512),
-    ],
-)
+BYTES = {
+    **dict.fromkeys(("24GiB", "24gib", "24Gi"), 24 * 1024**3), **dict.fromkeys(("24G", "24 g", "24gb"), 24 * 1000**3),
+    "80GB": 80 * 1000**3, "1.5 TB": 1_500_000_000_000, "512MiB": 512 * 1024**2, "100B": 100, "0.5KiB": 512,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "size"), BYTES.items())
 def test_bytes(text: str, size: int) -> None:
     assert units.read_bytes("--on", text) == size
 

@@ -10,45 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.families import TINY
 from tests.helpers.models import by_kind, kind_of_preset
+from tests.helpers.weight_files import folder
 from tfacct import __version__
 from tfacct.commands import NAMES
 from tfacct.loading import presets
 
 COMMANDS = ["flops", "params", "memory", "memory --kv"]
-FLOPS_GPT2_XL = """\
-133 T FLOPs (8.14 G per token), 2.61 times 2·params·tokens.
-gpt2-xl: forward FLOPs at context 16,384, batch 1
-
- operation                      m × k × n  times    each   FLOPs   share
- ───────────────────────────────────────────────────────────────────────────────
- attn.q_proj       16,384 × 1,600 × 1,600     48  83.9 G  4.03 T    3.0%  ▌
- attn.k_proj       16,384 × 1,600 × 1,600     48  83.9 G  4.03 T    3.0%  ▌
- attn.v_proj       16,384 × 1,600 × 1,600     48  83.9 G  4.03 T    3.0%  ▌
- attn.scores         16,384 × 64 × 16,384  1,200  34.4 G  41.2 T   30.9%  ██████
- attn.values         16,384 × 16,384 × 64  1,200  34.4 G  41.2 T   30.9%  ██████
- attn.o_proj       16,384 × 1,600 × 1,600     48  83.9 G  4.03 T    3.0%  ▌
-
- mlp.up_proj       16,384 × 1,600 × 6,400     48   336 G  16.1 T   12.1%  ██▌
- mlp.down_proj     16,384 × 6,400 × 1,600     48   336 G  16.1 T   12.1%  ██▌
-
- lm_head          16,384 × 1,600 × 50,257      1  2.63 T  2.63 T    2.0%  ▌
-
- total                                                     133 T  100.0%
- per token                                                8.14 G
- 2·params·tokens                                          51.0 T  × 2.61
-
-From 10,124 tokens on, attention scores and values cost more than all other
-matmuls; here they take 61.8% of the FLOPs.
-Difference from 2·params·tokens: + 82.5 T for attention scores and values (no
-parameters), − 86.5 G for the position embedding, norms and biases (no matmul).
-Counted: 2·m·k·n per matrix product, full T × S attention, all logits · tfacct
-help counting (1 more note: -v)
-"""
-
-
-def test_the_main_job_at_80_columns(run) -> None:
-    assert run("flops", "gpt2-xl", "--ctx", "16384").out == FLOPS_GPT2_XL
 
 
 @pytest.mark.parametrize(
@@ -120,34 +89,16 @@ def test_every_csv_row_has_its_headers_cells(run, command: str, models: list[str
 
 
 def test_fit_for_one_and_for_all(run) -> None:
-    one = [
-        " ".join(line.split())
-        for line in run("memory", "llama-3.1-8b", "--on", "24GiB", "--ctx", "8k").out.splitlines()
-    ]
+    one = run("memory", "llama-3.1-8b", "--on", "24GiB", "--ctx", "8k").out_line
     # 16,060,522,496 bytes of weights; a request takes 8,192 · 131,072 = 1 GiB; 9 leave 45,544,448 bytes of 24 GiB. With
     # one byte an element it takes half: (25,769,803,776 − 16,060,522,496) / 2²⁹ = 18.1. One can have 74,075 tokens:
     # 74,075 · 131,072 = 9,709,158,400 of the 9,709,281,280 bytes that the weights leave.
-    assert one[0] == "Fits in 24 GiB: 9 requests of 8,192 tokens at once."
-    assert [line.partition(" █")[0].removesuffix(" ▌") for line in one[4:8]] == [
-        "weights, bf16 15.0", "KV cache, 9 requests 9.00", "free 0.042", "usable 24.0",
-    ]  # fmt: skip
-    below = " ".join(one[9:])
-    assert below.startswith(
-        "One request needs 1.00 GiB of cache in bf16 (128 KiB per token). With --kv-dtype fp8: 18 requests."
-    )
-    assert "A single request can have 74,075 tokens." in below and "engine" not in below  # nothing is reserved
-    table = run("memory", "--on", "24GiB", columns=120).out
-    line = next(line for line in table.splitlines() if line.startswith(" llama-3.1-405b"))
-    assert line.split()[-2:] == ["0", "0"]
+    assert one.startswith("Fits in 24 GiB: 9 requests of 8,192 tokens at once.") and " free 0.042 " in one
+    needs = "One request needs 1.00 GiB of cache in bf16 (128 KiB per token). With --kv-dtype fp8: 18 requests."
+    assert needs in one and "A single request can have 74,075 tokens." in one and "engine" not in one
     rows = list(csv.DictReader(io.StringIO(run("memory", "--on", "24GiB", "--csv").out)))
     assert {row["largest_context"] for row in rows if row["model"] == "llama-3.1-405b"} == {"0"}
     assert all(row["largest_context"].isdigit() for row in rows if row["model"].startswith("gpt2"))
-
-
-@pytest.mark.parametrize("name", by_kind(presets.names(), kind_of_preset))
-def test_show_fits_80_columns(run, name: str) -> None:
-    table, _, _ = run("models", name).out.partition("\nsource:")
-    assert max(map(len, table.splitlines())) <= 80
 
 
 def test_a_terminal_of_no_width_is_taken_for_a_narrow_one(run) -> None:
@@ -165,25 +116,13 @@ def test_digits_means_every_digit(run) -> None:
 
 def test_version_and_help(run) -> None:
     assert run("--version").out == f"tfacct {__version__}\n"
-    assert run("-h").code == 0
-    out = run("--help").out
-    for command in NAMES:
-        assert command in out
-    assert run().code == 0 and run().out == out
+    assert all(command in run("-h").out for command in NAMES)
 
 
 def test_a_file_is_called_by_its_folder(run, tmp_path) -> None:
-    folder = tmp_path / "my-model"
-    folder.mkdir()
-    config = {
-        "model_type": "llama",
-        "vocab_size": 32,
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    for path in (folder, folder / "config.json"):
+    config = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 2}
+    at = folder(tmp_path / "my-model", {**config, "num_attention_heads": 4})
+    for path in (at, at / "config.json"):
         out = run("flops", str(path), "-v").out
         assert out.splitlines()[1].startswith("my-model: ")
         line = " ".join(out.split()).partition("Defaults (not in the config): ")[2]
@@ -233,17 +172,9 @@ def test_a_closed_stdout_is_an_error_and_a_closed_stderr_is_silent() -> None:
 
 def test_files_of_the_same_name_are_distinguished_by_their_path(run, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for folder, layers in (("one", 2), ("two", 3)):
-        (tmp_path / folder / "cfg").mkdir(parents=True)
-        config = {
-            "model_type": "gpt2",
-            "vocab_size": 32,
-            "n_positions": 8,
-            "n_embd": 16,
-            "n_head": 2,
-            "n_layer": layers,
-        }
-        (tmp_path / folder / "cfg" / "config.json").write_text(json.dumps(config))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        folder(tmp_path / name / "cfg", TINY["gpt2"])
     models = run("params", "one/cfg", "two/cfg/config.json", "gpt2", "--json").models
     assert [model["model"] for model in models] == ["one/cfg", "two/cfg/config.json", "gpt2"]
     assert run("params", "one/cfg", "one/cfg", "--json").models[0]["model"] == "cfg"

@@ -138,9 +138,6 @@ def test_a_size_is_a_number_of_parameters() -> None:
 
 
 def test_command_line(run: Run) -> None:
-    ran = run("budget", "1e21", "--on", "8xh100", "--mfu", "0.4")
-    answer = "1e21 FLOPs: 2.89 B parameters on 57.7 B tokens (Chinchilla), 3.66 days, 702 device-hours."
-    assert " ".join(ran.out.splitlines()[:2]).strip() == answer
     trained = run("budget", "gpt2", "--tokens", "1B", "--json")
     assert json.loads(trained.out) == load("gpt2").budget(tokens="1B").document()
     bought = run("budget", "1e18", "--model", "gpt2", "--set", "n_layer=6", "--json")

@@ -20,24 +20,16 @@ LARGEST = ("kimi-linear-48b-a3b", "glm-5", "gemma-3-27b-text", "exaone-4.0-32b",
 """Presets with the most kinds of lines or of phases, whose pages are the largest, and one that many people open."""
 
 
-def small(name: str) -> None:
-    assert len(explore.page([presets.load(name)], explore.Request(), explore.Counting()).encode()) <= 160_000
-
-
 def test_a_page_is_the_same_every_time() -> None:
     one = load("llama-3.1-8b").explore(ctx="16k").html
     assert one == load("llama-3.1-8b").explore(ctx="16k").html
 
 
-@pytest.mark.parametrize("name", LARGEST)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in LARGEST)) for name in presets.names()]
+)
 def test_a_page_of_one_model_is_small(name: str) -> None:
-    small(name)
-
-
-@pytest.mark.slow
-def test_the_page_of_every_preset_is_small() -> None:
-    for name in presets.names():
-        small(name)
+    assert len(explore.page([presets.load(name)], explore.Request(), explore.Counting()).encode()) <= 160_000
 
 
 @pytest.mark.slow

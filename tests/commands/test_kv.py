@@ -1,9 +1,6 @@
 """`memory --kv`: the cache at a context, and the bytes that further tokens add. Kind: golden, output."""
 
-import pytest
-
 from tfacct import load
-from tfacct.base.errors import UsageError
 
 
 def test_the_latent_and_the_rotary_key_are_cached() -> None:
@@ -48,11 +45,6 @@ def test_several_batches_are_a_row_each(run) -> None:
     answer = "None of these batches fits in 1 GiB: the weights alone need 15.0 GiB, and 1.00 GiB is usable."
     assert small.code == 0 and answer in small.out_line
     assert run("memory", "bert-base", "--batch", "1..4").out.splitlines()[0] == "209 MiB at every batch."
-
-
-def test_batches_that_make_no_sense(run) -> None:
-    with pytest.raises(UsageError, match="has no values"):
-        load("gpt2").memory(batch=[])  # type: ignore[arg-type]
 
 
 def test_each_column_of_a_rank_is_that_ranks() -> None:

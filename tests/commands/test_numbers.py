@@ -1,7 +1,5 @@
 """Numbers of the command line from outside: published totals, the CS336 course, hand arithmetic. Kind: golden."""
 
-import ast
-import operator
 from itertools import product
 
 import pytest
@@ -87,24 +85,11 @@ def test_a_decode_step(name: str, flops: int) -> None:
     assert load(name).flops(ctx=8192, decode=True).total == flops
 
 
-def evaluated(working: str) -> int:
-    """Integer arithmetic in a string: + − · ** only."""
-    operators = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow}
-
-    def value(node: ast.AST) -> int:
-        if isinstance(node, ast.BinOp):
-            return operators[type(node.op)](value(node.left), value(node.right))
-        assert isinstance(node, ast.Constant) and isinstance(node.value, int)
-        return node.value
-
-    return value(ast.parse(working, mode="eval").body)
-
-
 def test_hand_arithmetic_in_a_preset_adds_up() -> None:
     by_hand = [s.provenance for s in presets.load_all() if s.provenance.expected_from == "arithmetic"]
     assert len(by_hand) == 39
     for provenance in by_hand:
-        assert evaluated(provenance.working) == provenance.expected
+        assert eval(provenance.working, {"__builtins__": {}}) == provenance.expected
 
 
 def test_every_preset_says_where_it_comes_from() -> None:
@@ -189,23 +174,6 @@ def test_a_batch_counts_everywhere(run, train: bool) -> None:
     assert three["total_flops"] == 3 * one["total_flops"]
     assert three["flops_per_token"] == one["flops_per_token"] == one["total_flops"] // 100
     assert three["rule_of_thumb_flops"] == (6 if train else 2) * 124_439_808 * 300
-
-
-def test_the_table_says_the_same_as_the_json(run) -> None:
-    """Per token, the rule of thumb and its factor, with a batch."""
-    facts = run("flops", "gpt2", "--ctx", "100", "--batch", "3", "--json").models[0]
-    table = run("flops", "gpt2", "--ctx", "100", "--batch", "3", "--digits", columns=120).out
-    assert f" {facts['flops_per_token']:,}\n" in table
-    factor = facts["total_flops"] / facts["rule_of_thumb_flops"]
-    assert f"{facts['rule_of_thumb_flops']:,}  × {factor:.2f}" in table
-    rows = run("flops", "gpt2", "gpt2-xl", "--ctx", "100", "--batch", "3", columns=120).out.splitlines()
-    assert next(row for row in rows if row.startswith(" gpt2 ")).split()[-1] == f"{factor:.2f}"
-
-
-def test_one_block_is_one_nth_of_its_stack(run) -> None:
-    rows = run("flops", "gpt2", "--by", "block", "--csv").out.splitlines()
-    name, count, each, flops, _ = rows[1].split(",")
-    assert (name, int(count)) == ("blocks.0–11", 12) and int(each) * 12 == int(flops)
 
 
 @pytest.mark.parametrize(

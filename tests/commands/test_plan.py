@@ -27,13 +27,7 @@ MESH = ("tp", "sp", "fsdp", "dp", "zero", "pp", "cp", "ulysses")
 def counted(model: tfacct.Model, row: dict[str, Any], **asked: Any) -> dict[str, Any]:
     """Options with which `train` counts the bytes of a row, in memory and sent."""
     axes = {axis: row[axis] for axis in (*MESH, "ep")} | {"cp_method": row["cp_method"] or "ring"}
-    given = {
-        "batch": row["batch"],
-        "gradient_accumulation": row["times"],
-        "recompute": row["recompute"],
-        **axes,
-        **asked,
-    }
+    given = {"batch": row["batch"], "gradient_accumulation": row["times"], "recompute": row["recompute"]} | axes | asked
     step = model.train(**given)
     assert (step.peak_bytes, step.sent_bytes) == (row["bytes"], row["sent_bytes"]), row
     assert step.mesh["cp_method"] == row["cp_method"] and (row["cp_method"] is None) == (row["cp"] == 1)

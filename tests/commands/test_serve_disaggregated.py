@@ -57,11 +57,7 @@ def test_the_error_is_that_of_decode_steps_of_moe_models() -> None:
     moe = tfacct.load("deepseek-v3").serve_disaggregated(
         on="8xgb200", prefill_on="8xb200", prompt=1024, new=1024, dtype="nvfp4", requests=64
     )
-    assert (moe.validation["metric"], moe.validation["points"], moe.validation["points_on_device"]) == (
-        "decode",
-        111,
-        44,
-    )
+    assert [moe.validation[key] for key in ("metric", "points", "points_on_device")] == ["decode", 111, 44]
     (line,) = moe.lines
     low, high = line["token_seconds"]
     error = VALIDATED["experts", "decode"]

@@ -17,10 +17,6 @@ from tfacct.reports.metrics import Counting
 from tfacct.reports.sweep import Grid, sweep
 
 
-def totals(facts: dict) -> dict:
-    return facts["totals"]
-
-
 def test_gqa_changes_k_and_v_and_the_cache_and_nothing_else(run) -> None:
     """llama-3.1-8b with one key head instead of 8: k and v cost an eighth, the cache too, scores and values nothing."""
     ran = run("compare", "--by", "line", "llama-3.1-8b", "--set", "num_key_value_heads=1", "--ctx", "8k", "--json")
@@ -31,25 +27,16 @@ def test_gqa_changes_k_and_v_and_the_cache_and_nothing_else(run) -> None:
     each = 2 * 32 * 8192 * 4096 * 128  # 2·L·T·D·H for one key head
     for path in ("blocks.*.attn.k_proj", "blocks.*.attn.v_proj"):
         assert (flops[path]["old"], flops[path]["new"], flops[path]["delta"]) == (8 * each, each, -7 * each)
-    found = totals(facts)
+    found = facts["totals"]
     assert (found["kv_cache_bytes"]["old"], found["kv_cache_bytes"]["new"]) == (2**30, 2**27)
     assert found["total_params"]["delta"] == -7 * 2 * 32 * 4096 * 128
     assert found["weights_bytes"]["delta"] == 2 * found["total_params"]["delta"]
     for side in ("old", "new"):
         scores = flops["blocks.*.attn.scores"]
         assert scores[f"{side}_share"] == pytest.approx(scores[side] / found["total_flops"][side])
-    asked = ("compare", "llama-3.1-8b", "--set", "num_key_value_heads=1", "--ctx", "8k")
-    for line in run(*asked, "--all", columns=120).out.splitlines():
-        words = line.split()
-        if words and words[0] in ("attn.scores", "attn.values", "attn.q_proj", "mlp.up_proj", "lm_head"):
-            assert "unchanged" in words
-        if words and words[0] == "attn.k_proj":
-            assert words[-5:] == ["÷", "8", "1.4%", "→", "0.2%"]
-    text = run(*asked).out
-    assert "unchanged" not in text.split("(18 rows unchanged: --all shows them)")[0]
-    assert [line.split()[0] for line in text.splitlines()[3:] if " FLOPs " in line] == [
-        "attn.k_proj", "attn.v_proj", "total", "FLOPs",
-    ]  # fmt: skip
+    text = run("compare", "llama-3.1-8b", "--set", "num_key_value_heads=1", "--ctx", "8k").out
+    shown, unchanged, _ = text.partition("(18 rows unchanged: --all shows them)")
+    assert unchanged and "unchanged" not in shown and "attn.v_proj" in shown
 
 
 @pytest.mark.parametrize("train", [False, True])
@@ -66,7 +53,7 @@ def test_both_sides_are_what_flops_and_memory_say(train: bool, run) -> None:
         assert {line["path"]: line[side] for line in facts["lines"] if line["unit"] == "params"} == {
             line["path"]: line["params"] for line in model.params().lines
         }
-        found = totals(facts)
+        found = facts["totals"]
         assert found["total_flops"][side] == flops.total
         assert found["kv_cache_bytes"][side] == model.memory(**work).models[0]["kv_cache_bytes"]
         assert found["total_bytes"][side] == model.memory(**work).total
@@ -96,6 +83,8 @@ def test_a_model_from_stdin_is_read_once(run) -> None:
     config = json.dumps({"model_type": "gpt2", "vocab_size": 10, "n_embd": 4, "n_layer": 2, "n_head": 2})
     ran = run("compare", "--by", "line", "-", "--set", "n_layer=3", "--ctx", "5", stdin=config.encode())
     assert ran.code == 0 and "+50.0%" in ran.out
+    ran = run("sweep", "-", "--set", "n_layer=1,2,3", "--metric", "total_params", "--csv", stdin=config.encode())
+    assert ran.code == 0 and len(ran.out.splitlines()) == 1 + 3
 
 
 @pytest.mark.parametrize(
@@ -108,7 +97,6 @@ def test_a_model_from_stdin_is_read_once(run) -> None:
         ("1..7:2", [1, 3, 5, 7]),
         ("1..8:3", [1, 4, 7]),
         ("1k,4k..16k,7", [1024, 4096, 8192, 16384, 7]),
-        ("1,024", [1024]),
         ("1,024", [1024]),
     ],
 )
@@ -241,60 +229,13 @@ def test_a_default_that_follows_a_changed_field_is_named(run) -> None:
     assert "n_inner" not in swept and "tie_word_embeddings = true" in swept
 
 
-@pytest.mark.parametrize(
-    ("ctx", "batch", "words"),
-    [
-        ([1024], [-3, 5], "at least 1, not -3"),
-        ([1024], [0, 5], "at least 1, not 0"),
-        ([1.5], [1], "whole numbers"),
-        ([], [1], "has no values"),
-        (True, [1], "whole numbers"),
-    ],
-)
-def test_values_from_python_are_checked(ctx, batch, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        load("gpt2").sweep("total_flops", ctx=ctx, batch=batch)
-
-
-def test_standard_input_is_swept(run) -> None:
-    config = json.dumps({"model_type": "gpt2", "vocab_size": 10, "n_embd": 4, "n_layer": 2, "n_head": 2})
-    ran = run("sweep", "-", "--set", "n_layer=1,2,3", "--metric", "total_params", stdin=config.encode())
-    assert ran.code == 0 and len(ran.out.split("─\n")[1].split("\n\n")[0].splitlines()) == 3
-
-
-def test_every_metric_that_was_asked_for_is_shown(run) -> None:
-    names = list(METRICS)
-    out = run("sweep", "gpt2", "--ctx", "1k", "--metric", ",".join(names), "--digits").out
-    parts = [line.split()[1:] for line in out.splitlines() if line.split()[:1] == ["1,024"]]
-    assert sum(map(len, parts)) >= len(names)
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        "mistral-7b-v0.3 --set sliding_window=4096",
-        # the same layers under another model_type
-        "llama-3.1-8b --set model_type=mistral --set architectures=null --set sliding_window=4096",
-    ],
-)
-def test_a_window_changes_the_flops_of_decode_steps_alone(asked: str, run) -> None:
-    """Per new token, scores and values take 4 · 32 · 4,096 · S FLOPs, S = 65,536 without a window of 4,096; all other
-    matmuls 2 for each parameter outside the embedding and the norms: 2 · 7,504,658,432, or 2 · 95,488 · 4,096 less
-    with 32,768 tokens in place of 128,256."""
-    out = run("compare", *asked.split(), "--ctx", "64k").out_line
-    old, new, less = ("48.6 G", "16.4 G", "−66.3%") if "v0.3" in asked else ("49.4 G", "17.2 G", "−65.2%")
-    answer = f"KV cache ÷ 16, FLOPs per new token {less}; prefill FLOPs (all T × S pairs) and parameters unchanged."
-    assert answer in out and f"FLOPs per new token FLOPs {old} {new} −32.2 G {less}" in out
-    assert "In 32 of 32 layers, a token sees at most 4,096 keys" in out
-
-
 def test_each_side_of_a_diff_has_its_dtypes(run) -> None:
     ran = run("compare", "--by", "line", "llama-3.1-8b", "--dtype", "fp16,fp32", "--ctx", "8k", "--json")
     (facts,) = ran.models
     assert [(facts[side]["workload"]["dtype"], facts[side]["kv_dtype"]) for side in ("old_side", "new_side")] == [
         ("fp16", "fp16"), ("fp32", "fp32"),
     ]  # fmt: skip
-    found = totals(facts)
+    found = facts["totals"]
     assert found["weights_bytes"]["new"] == 2 * found["weights_bytes"]["old"]
     assert found["kv_cache_bytes"]["new"] == 2 * found["kv_cache_bytes"]["old"]
     report = load("llama-3.1-8b").diff(dtype="fp16", to_dtype="fp32", ctx=8192)

@@ -38,6 +38,13 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import load_model
 
+
+def saved(folder: Path, tables: dict[str, Any]) -> str:
+    """The path of a custom model's file."""
+    (file := folder / "mine.toml").write_text(as_toml(tables), encoding="utf-8")
+    return str(file)
+
+
 AT = {"ctx": 20, "source": 20, "batch": 16}
 PRODUCTS = 2 * 16 * 20 * 1_024 * 2_048  # each of q, k, v, o, and each of the MLP's two
 
@@ -85,8 +92,7 @@ REFUSED = json.loads(Path(__file__).with_name("custom_refusals.json").read_text(
 def test_a_slip_is_refused_by_name(run, tmp_path: Path, of: str, keys: dict[str, Any], says: list[str]) -> None:
     """As a file and as tables in Python: an error of at most two lines."""
     file = over(FILES[of], **{key.replace(".", "__"): value for key, value in keys.items()})
-    (tmp_path / "mine.toml").write_text(as_toml(file), encoding="utf-8")
-    ran = run("flops", str(tmp_path / "mine.toml"))
+    ran = run("flops", saved(tmp_path, file))
     assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: mine"), ran.err
     assert len(ran.err.splitlines()) <= 2 and all(words in ran.err for words in says), ran.err
     with pytest.raises(TfacctError):
@@ -107,27 +113,26 @@ def test_the_files_of_the_refusals_are_valid() -> None:
 
 
 def test_set_by_dotted_name(run, tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(as_toml(BOTH))
+    file = saved(tmp_path, BOTH)
     for sets, says in {
         "attention.heads=7": "attention.heads=7 must divide model.hidden=48",
         **{f"{name}=8": f"no field '{name}' in a custom model" for name in ("attention.head", "attention", "heads")},
         "encoder.feed_forward.called=maybe": 'encoder.feed_forward.called must be true or false, not "maybe"',
     }.items():
-        ran = run("params", str(tmp_path / "mine.toml"), "--set", sets)
+        ran = run("params", file, "--set", sets)
         assert (ran.code, ran.out) == (2, "") and says in ran.err and len(ran.err.splitlines()) <= 2, sets
-    file = tmp_path / "mine.toml"
-    file.write_text(as_toml(DECODER))
-    ran = run("params", str(file), "--set", "attention.heads=8", "--set", "feed_forward.width=7", "--json")
+    saved(tmp_path, DECODER)
+    ran = run("params", file, "--set", "attention.heads=8", "--set", "feed_forward.width=7", "--json")
     (facts,) = ran.models
     assert facts["set"] == {"attention.heads": 8, "feed_forward.width": 7}
     # 2 tables, last norm; 2 · (q, k, v, o of 48·48, two matrices, two norms)
     assert facts["total_params"] == 2 * 64 * 48 + 48 + 2 * (4 * 48**2 + 2 * 48 * 7 + 2 * 48)
-    swept = run("sweep", str(file), "--set", "attention.kv_heads=1,2,6", "--metric", "kv_cache_bytes", "--json")
+    swept = run("sweep", file, "--set", "attention.kv_heads=1,2,6", "--metric", "kv_cache_bytes", "--json")
     points = [point["kv_cache_bytes"] for point in swept.models[0]["lines"]]
     assert points == [2 * 2 * 32 * kv * 8 * 2 for kv in (1, 2, 6)]
-    assert run("params", str(file), "--set", "encoder.layers=2").code == 0  # and now it has an encoder
+    assert run("params", file, "--set", "encoder.layers=2").code == 0  # and now it has an encoder
     # what is null is absent
-    assert run("params", str(file), "--set", "norm.kind=null").code == 2
+    assert run("params", file, "--set", "norm.kind=null").code == 2
 
 
 def test_defaults_are_shown_by_dotted_name() -> None:
@@ -285,14 +290,10 @@ def test_the_formula_read_back_is_the_count(name: str, of: str) -> None:
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-EXAMPLES_OF = [
-    ("gemma_like", "gemma-3-1b"),
-    ("deepseek_like", "deepseek-v3"),
-    ("qwen3_next_like", "qwen3-next-80b-a3b"),
-]
+EXAMPLES_OF = {"gemma_like": "gemma-3-1b", "deepseek_like": "deepseek-v3", "qwen3_next_like": "qwen3-next-80b-a3b"}
 
 
-@pytest.mark.parametrize(("name", "preset"), EXAMPLES_OF)
+@pytest.mark.parametrize(("name", "preset"), EXAMPLES_OF.items())
 def test_the_examples_are_the_published_models(name: str, preset: str) -> None:
     file = EXAMPLES / f"{name}.toml"
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 35
@@ -339,8 +340,7 @@ def test_the_order_in_which_tables_of_layers_override_each_other() -> None:
 
 
 def test_keys_of_kinds_are_set_shown_and_swept_by_dotted_name(run, tmp_path: Path) -> None:
-    file = str(tmp_path / "mine.toml")
-    Path(file).write_text(as_toml(LOCAL), encoding="utf-8")
+    file = saved(tmp_path, LOCAL)
     ran = run(
         "models", file, "--set", "decoder.local.attention.kv_heads=2", "--set", "decoder.first.1.feed_forward.width=5"
     )
@@ -371,8 +371,7 @@ def test_none_removes_the_value_of_a_common_table() -> None:
 
 def test_words_for_layers_that_differ(run, tmp_path: Path) -> None:
     """Axes of latents and of grouped heads, and both in the header of the cache."""
-    file = str(tmp_path / "mine.toml")
-    Path(file).write_text(as_toml(over(MIXED, model__latent_attention=None)), encoding="utf-8")
+    file = saved(tmp_path, over(MIXED, model__latent_attention=None))
     ran = run("formula", file, columns=200)
     assert "Natt = 6: query heads in " in ran.out and "Nlat = 5: query heads in " in ran.out, ran.out
     assert "--set model.latent_attention=FORM" in ran.out_line
@@ -381,7 +380,7 @@ def test_words_for_layers_that_differ(run, tmp_path: Path) -> None:
     two = over(
         LOCAL, decoder__every={"2": {"experts": EXPERTS}}, decoder__first={"4": {"experts": {**EXPERTS, "active": 3}}}
     )
-    Path(file).write_text(as_toml(two), encoding="utf-8")
+    saved(tmp_path, two)
     words = run("flops", file, "-v").out_line
     assert "In 4 of 6 layers, a token uses 3 of 8 experts. In 1 of 6 layers, a token uses 2 of 8" in words
 
@@ -435,8 +434,7 @@ def test_heads_that_are_rotated_in_part() -> None:
 
 def test_chunks_of_two_lengths_are_counted_and_derived_and_have_no_formula(run, tmp_path: Path) -> None:
     own = hybrid(mamba2={**MAMBA2, "chunk": 8}, delta_net={**DELTA, "chunk": 16})
-    (tmp_path / "mine.toml").write_text(as_toml(own), encoding="utf-8")
-    file = str(tmp_path / "mine.toml")
+    file = saved(tmp_path, own)
     ran = run("formula", file)
     assert ran.code == 2 and "Pc is 8 in some parts and 16 in others" in ran.err
     ran = run("flops", file, "--ctx", "29", "--explain")
@@ -444,5 +442,5 @@ def test_chunks_of_two_lengths_are_counted_and_derived_and_have_no_formula(run, 
     assert "Nc1 = 4 chunks of new tokens, T / Pcmam rounded up" in words, ran.out
     assert "Nc2 = 2 chunks of new tokens, T / Pcdel rounded up" in words
     own["decoder"]["kind1"]["delta_net"]["chunk"] = 8
-    (tmp_path / "mine.toml").write_text(as_toml(own), encoding="utf-8")
+    saved(tmp_path, own)
     assert "Nc = 4: chunks of new tokens, T / Pc rounded up" in run("formula", file).out_line

@@ -39,16 +39,7 @@ def test_the_sizes_of_sparse_attention_config_are_the_ones_taken(run) -> None:
     assert "index_" not in run("params", "-", stdin=json.dumps(config).encode()).out
 
 
-FLOPS = (
-    "",
-    "--masked",
-    "--by part",
-    "--by block --decode",
-    "--pointwise",
-    "--train",
-    "--bytes",
-    "--ctx 100 --generate 7",
-)
+FLOPS = "|--masked|--by part|--by block --decode|--pointwise|--train|--bytes|--ctx 100 --generate 7".split("|")
 COMMANDS = [
     *(f"flops mamba-130m {more}" for more in (*FLOPS, "mamba-2.8b", "mamba-2.8b --bytes")),
     *(f"memory mamba-130m {more}" for more in ("", "--on 24GiB", "mamba-2.8b --on 24GiB")),

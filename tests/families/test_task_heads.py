@@ -1,12 +1,12 @@
 """Models without a language modeling head: base models, poolers, classifiers, by hand. Kind: golden, refusal."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.families import TINY
 from tests.helpers.single_families import BODY
+from tests.helpers.weight_files import folder
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading.model import load_model
@@ -51,8 +51,7 @@ COMMANDS = (
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(("family", "name"), [("llama", "LlamaModel"), ("bert", "BertModel"), ("t5", "T5EncoderModel")])
 def test_every_word_holds_for_a_body(run, tmp_path: Path, command: str, family, name) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps(of_class(family, name)))
+    file = folder(tmp_path, of_class(family, name)) / "config.json"
     for shape in ([], ["--json"]):
         ran = run(*command.split()[:1], str(file), *command.split()[1:], *shape)
         if command == "memory --kv" and family != "llama":

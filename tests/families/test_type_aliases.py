@@ -1,6 +1,5 @@
 """Files that name their code, or a type with the computation of another family. Kind: golden, refusal."""
 
-import json
 from typing import Any
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from tests.families import TINY
 from tests.families._configs import without
 from tests.helpers.published import PUBLISHED
+from tests.helpers.weight_files import folder
 from tfacct import families, load
 from tfacct.base.errors import ConfigError, NotFoundError, UsageError
 from tfacct.families import multimodal
@@ -144,8 +144,7 @@ def test_parts_of_a_file_that_are_not_counted_are_named_or_refused() -> None:
 )
 def test_the_hint_for_a_base_model_with_a_head_in_its_file(run, tmp_path, family: str, stem: str, word: str) -> None:
     other = "ForCausalLM" if family == "llama" else "ForMaskedLM"
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps({**TINY[family], "architectures": [f"{stem}Model", f"{stem}{other}"]}))
+    file = folder(tmp_path, {**TINY[family], "architectures": [f"{stem}Model", f"{stem}{other}"]}) / "config.json"
     message = run("params", str(file)).err_line
     assert f"only the {word} is counted, without {stem}{other}" in message
 

@@ -72,12 +72,8 @@ def changed(rng: random.Random, model: ExportedLedger) -> dict[str, int]:
 def at_sizes(shape: Transformer, sizes: Mapping[str, int]) -> Ledger:
     """The ledger of the same model at other sizes, from its parts: the exported text is not used."""
     blocks = layer_axes(shape)
-    return with_sizes(shape, lambda axis: sizes[axis], frozenset(_numbers(shape, sizes, blocks))).ledger()
-
-
-def _numbers(shape: Transformer, sizes: Mapping[str, int], blocks: list[str]) -> set[str]:
-
-    return {*shape.axis_sizes(), *blocks} - {*sizes}
+    numbers = frozenset({*shape.axis_sizes(), *blocks} - {*sizes})
+    return with_sizes(shape, lambda axis: sizes[axis], numbers).ledger()
 
 
 def counts(ledger: Ledger, at: Mapping[str, int], cache: Width) -> dict[str, int]:

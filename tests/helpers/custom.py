@@ -111,12 +111,10 @@ EQUIVALENTS["deepseek_v3, unpacked"] = over(EQUIVALENTS["deepseek_v3"], model__l
 
 
 def check_formula(own: LoadedModel, of: str, work: Workload) -> None:
-    """Check that the printed total, evaluated by sympy at the sizes of the legend, is the count."""
-    sympy = pytest.importorskip("sympy")
+    """Check that the printed total at the sizes of the legend is the count."""
+    pytest.importorskip("sympy")
     facts: dict[str, Any] = formula(own, Request(), of=of).models[0]  # type: ignore[arg-type]
-    axis_names = {axis: sympy.Symbol(axis) for axis in facts["legend"]}
-    read = sympy.sympify(facts["total_formula"], locals=axis_names)
-    values = {axis_names[axis]: about["value"] for axis, about in facts["legend"].items() if "value" in about}
+    values = {axis: about["value"] for axis, about in facts["legend"].items() if "value" in about}
     at = work.axes()
     counted = {
         "flops": own.ledger.total_flops(at),
@@ -124,4 +122,4 @@ def check_formula(own: LoadedModel, of: str, work: Workload) -> None:
         "params": sum(own.ledger.parameters().values()),
         "kv": sum(own.ledger.states(at).values()),
     }
-    assert read.subs(values) == counted[of]
+    assert eval(facts["total_formula"], {"__builtins__": {}}, values) == counted[of]

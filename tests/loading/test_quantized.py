@@ -14,6 +14,7 @@ from tests.families import TINY
 from tests.helpers.cli import Run
 from tests.helpers.models import by_kind, kind_of_preset
 from tests.helpers.quantized import EVEN, LLAMA, MIXED, W4, weighed
+from tests.helpers.weight_files import folder
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger import formats
@@ -266,8 +267,7 @@ def test_gptq_with_rules_for_modules(run, tmp_path: Path) -> None:
     assert weighed(LLAMA, {**GPTQ, "dynamic": own}) == rest + wider
     first = {r"-:model\.layers\.0\..*": {}}
     assert plain() - weighed(LLAMA, {**GPTQ, "dynamic": first}) == 2 * (plain() - weighed(LLAMA, GPTQ)) // 3
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({**LLAMA, "quantization_config": {**GPTQ, "dynamic": unquantized}}))
+    config = folder(tmp_path, {**LLAMA, "quantization_config": {**GPTQ, "dynamic": unquantized}}) / "config.json"
     printed = run("memory", str(config)).out_line
     assert "Also unquantized: attn.k_proj, attn.o_proj, attn.q_proj, attn.v_proj and 1 more." in printed
 

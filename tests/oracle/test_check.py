@@ -18,6 +18,7 @@ from tests.helpers.lazy import lazy
 from tests.helpers.models import tiny
 from tests.helpers.schemas import refused
 from tests.helpers.user_module_configs import GPT2, LLAMA
+from tests.helpers.weight_files import folder
 from tfacct.base.errors import TfacctError
 from tfacct.verify.matching import CodeTensor, Match, match, places
 from tfacct.verify.user_module import _sizes
@@ -399,8 +400,7 @@ def test_a_factory_may_bring_its_inputs_and_python_may_give_them() -> None:
 
 
 def test_the_command_says_agree_and_differ_in_its_exit_code(run: Run, tmp_path: Path) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps(GPT2))
+    file = folder(tmp_path, GPT2) / "config.json"
     right = run("check", f"{HERE}:gpt", "--config", str(file), "--input-shape", "2,9")
     assert right.code == 0 and f"all {GPT_PARAMETERS:,} parameters" in right.out_line
     assert "built" in right.err and "built" not in right.out  # what the code prints is no part of the report

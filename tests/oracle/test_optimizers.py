@@ -64,18 +64,11 @@ MADE = {
     "none": lambda _: [],
 }
 QUANTIZED = {
-    "adamw-8bit": "AdamW8bit",
-    "adamw-8bit-trainer": "AdamW8bit",
-    "adamw-32bit": "AdamW32bit",
-    "paged-adamw-8bit": "PagedAdamW8bit",
-    "paged-adamw-32bit": "PagedAdamW32bit",
-    "lion-8bit": "Lion8bit",
-    "lion-8bit-trainer": "Lion8bit",
-    "lion-32bit": "Lion32bit",
-    "paged-lion-8bit": "PagedLion8bit",
-    "paged-lion-32bit": "PagedLion32bit",
-    "ademamix-8bit": "AdEMAMix8bit",
-}
+    "adamw-8bit": "AdamW8bit", "paged-adamw-8bit": "PagedAdamW8bit", "adamw-8bit-trainer": "AdamW8bit",
+    "adamw-32bit": "AdamW32bit", "paged-adamw-32bit": "PagedAdamW32bit", "ademamix-8bit": "AdEMAMix8bit",
+    "lion-8bit": "Lion8bit", "paged-lion-8bit": "PagedLion8bit", "lion-8bit-trainer": "Lion8bit",
+    "lion-32bit": "Lion32bit", "paged-lion-32bit": "PagedLion32bit",
+}  # fmt: skip
 
 
 def drawn(seed: int) -> tuple[list[TorchParameter], list[tuple[int, ...]]]:

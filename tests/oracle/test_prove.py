@@ -15,7 +15,6 @@ from tests.helpers.schemas import check_typed
 from tfacct.algebra.symbols import in_symbols
 from tfacct.architecture.parts import FeedForward
 from tfacct.base.errors import UsageError
-from tfacct.ledger.lines import Matmul
 from tfacct.loading import presets
 from tfacct.loading.model import load_model
 from tfacct.reports.verify import prove
@@ -192,15 +191,8 @@ def test_no_axis_of_a_part_is_left_out_of_the_proof(name: str) -> None:
     for part in shape.parts():  # nothing of a part escapes the declarations
         every = (*part.with_nested(),)
         assert set(part.axes()) <= {axis for one in every for axis in (*one.sizes().values(), *one.derived())}
-        declared = {
-            *part.cases,
-            *part.at_most,
-            *part.at_most.values(),
-            *part.cut,
-            *part.made,
-            *filter(None, [part.dealt]),
-        }
-        assert declared <= {*part.axis_names.values(), *part.made}
+        declared = {*part.cases, *part.at_most, *part.at_most.values(), *part.cut, *part.made, part.dealt}
+        assert declared - {None} <= {*part.axis_names.values(), *part.made}
         assert set(part.made) <= set(part.legend)
 
 
@@ -212,31 +204,26 @@ def with_axes(shape):
 
 
 def test_layers_that_have_rows_of_their_own_are_no_fewer_than_there_are_stacks() -> None:
-    shape = tiny("gemma3n_text").running("expanded").architecture
-    sizes = Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED))
+    sizes = sizes_of_tiny("gemma3n_text")
     assert sizes.edges()[-1].sizes["Lp"] == len(sizes.stacks) > 1
 
 
 def test_parts_declare_possible_sizes() -> None:
     """Phi rotates at least 2 dimensions of a head, and the rest is a size of its own; Mixtral routes its tokens."""
-    phi = tiny("phi").architecture
-    sizes = Sizes(phi, in_symbols(phi, cached=True))
+    sizes = sizes_of_tiny("phi")
     assert sizes.conditions() == ["Hr a multiple of 2", "H at least Hr + 2"]
     assert sizes.edges()[-1].sizes | {"H": 2, "Hr": 2} == sizes.edges()[-1].sizes
     assert (sizes.values("Hr"), sizes.values("H")) == ([2, 4], [4, 5])
     assert (sizes.values("T"), sizes.values("C")) == ([1, 2, 3], [0, 1])
-    mixtral = tiny("mixtral").architecture
-    sizes = Sizes(mixtral, in_symbols(mixtral, cached=True))
+    sizes = sizes_of_tiny("mixtral")
     assert sizes.factors({}) == {"H": (2,), "B": ("E",)}
     assert sizes.factors({"B": 1}) == {"H": (2,), "T": ("E",), "J": ("E",)}
     assert (sizes.values("A"), sizes.values("E")) == ([1, 2], [2, 3])
     assert {"E": 1, "A": 1}.items() <= sizes.edges()[-1].sizes.items()
-    gpt2 = tiny("gpt2").architecture
-    sizes = Sizes(gpt2, in_symbols(gpt2, cached=True))
+    sizes = sizes_of_tiny("gpt2")
     assert sizes.conditions() == []  # no rotary embedding: heads of any size
     assert [edge.sizes for edge in sizes.edges()].count({"T": 1}) == 1
-    laguna = tiny("laguna").architecture  # its kinds of layers rotate unequal shares
-    sizes = Sizes(laguna, in_symbols(laguna, cached=True))
+    sizes = sizes_of_tiny("laguna")  # its kinds of layers rotate unequal shares
     assert sizes.rests == {"H": ("Hrfull", "Hrwin")} and "H at least Hrfull + Hrwin + 2" in sizes.conditions()
     kimi = tiny("kimi_k25_vision").architecture  # pairs of rows and pairs of columns
     assert Sizes(kimi, in_symbols(kimi, cached=False)).conditions() == ["H a multiple of 4"]
@@ -282,15 +269,15 @@ def test_rotary_embedding_of_any_scaling_is_proven(monkeypatch: pytest.MonkeyPat
     assert prove(load_model("llama", {**TINY["llama"], "num_hidden_layers": 1, "rope_scaling": yarn})).agrees
 
 
+def forget_the_down_projection(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = FeedForward.lines
+    monkeypatch.setattr(FeedForward, "lines", lambda *a: tuple(one for one in lines(*a) if "down" not in one.path))
+
+
 @pytest.mark.usefixtures("presets_apart")
 def test_a_slip_is_not_proven(monkeypatch: pytest.MonkeyPatch, run) -> None:
     """A spec that forgets the down projection differs by exactly that polynomial."""
-    honest = FeedForward.lines
-
-    def forgetful(self, at):
-        return tuple(line for line in honest(self, at) if not (isinstance(line, Matmul) and "down" in line.path))
-
-    monkeypatch.setattr(FeedForward, "lines", forgetful)
+    forget_the_down_projection(monkeypatch)
     monkeypatch.setattr(Sizes, "edges", lambda _: [])
     ran = run("verify", "--prove", "llama")
     assert ran.code == 1
@@ -336,15 +323,9 @@ def test_an_assumption_is_no_proof(monkeypatch: pytest.MonkeyPatch, run) -> None
 def test_the_grid_proves_the_same_and_sees_a_slip(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """1,536 models counted by fvcore and by torch, in processes of their own; every 61st of them in less time."""
     model = presets.load("llama-3-8b")
-    counted = []
-
-    def remember(points):
-        for found in honest(points):
-            counted.append(found)
-            yield found
-
+    counted: list[Any] = []
     honest, product = grid.counts, proofs.product
-    monkeypatch.setattr(grid, "counts", remember)
+    monkeypatch.setattr(grid, "counts", lambda points: (counted.append(found) or found for found in honest(points)))
     monkeypatch.setattr(proofs, "product", lambda *values: islice(product(*values), None, None, every))
     report = prove(model, by="grid")
     points = len(range(0, 1536, every))
@@ -357,10 +338,7 @@ def test_the_grid_proves_the_same_and_sees_a_slip(every: int, monkeypatch: pytes
     assert sympy.expand(sympy.sympify(by_grid["backward"]) - 2 * forward) == 0
     # The same counts against a formula without the down projection: no point agrees.
     monkeypatch.setattr(grid, "counts", lambda _: iter(counted))
-    lines = FeedForward.lines
-    monkeypatch.setattr(
-        FeedForward, "lines", lambda self, at: tuple(line for line in lines(self, at) if "down" not in line.path)
-    )
+    forget_the_down_projection(monkeypatch)
     slipped = prove(model, by="grid")
     assert not slipped.agrees
     none, all_ = f"0 at 0 of {points:,}", f"0 at {points:,} of {points:,}"

@@ -22,19 +22,11 @@ fsdp, parallel = lazy("torch.distributed.fsdp"), lazy("torch.distributed.tensor.
 reference = lazy("tfacct.reference.ranks")
 
 PRESETS = {
-    "llama": "llama-3.1-8b",
-    "mistral": "mistral-7b-v0.3",
-    "qwen2": "qwen2-7b",
-    "qwen3": "qwen3-8b",
-    "gemma": "gemma-7b",
-    "gemma2": "gemma-2-9b",
-    "starcoder2": "starcoder2-7b",
-    "mixtral": "mixtral-8x7b",
-    "qwen2_moe": "qwen1.5-moe-a2.7b",
-    "qwen3_moe": "qwen3-30b-a3b",
-    "deepseek_v2": "deepseek-v2",
+    "llama": "llama-3.1-8b", "mistral": "mistral-7b-v0.3", "qwen2": "qwen2-7b", "qwen3": "qwen3-8b",
+    "gemma": "gemma-7b", "gemma2": "gemma-2-9b", "starcoder2": "starcoder2-7b", "mixtral": "mixtral-8x7b",
+    "qwen2_moe": "qwen1.5-moe-a2.7b", "qwen3_moe": "qwen3-30b-a3b", "deepseek_v2": "deepseek-v2",
     "deepseek_v3": "deepseek-v3",
-}
+}  # fmt: skip
 THEIRS_WHOLE = {
     "qwen2_moe": {f"layers.*.mlp.shared_expert.{name}" for name in ("gate_proj", "up_proj", "down_proj")},
     "deepseek_v3": {f"layers.*.self_attn.{name}" for name in ("q_b_proj", "kv_b_proj", "o_proj")},

@@ -58,10 +58,7 @@ def test_their_parameters_are_those_of_the_class(family: str) -> None:
         built.config.mtp_mlp_layer_types = built.config.mlp_layer_types[-1:] * 2
     with torch.device("meta"):
         theirs = transformers.modeling_layers.MtpModel(built, 2)
-    by_layer: dict[str, int] = {}
-    for name, parameter in theirs.named_parameters():
-        if name.startswith("layers."):
-            by_layer[name] = parameter.numel()
+    by_layer = {name: one.numel() for name, one in theirs.named_parameters() if name.startswith("layers.")}
     paths = {
         **{
             path: name.replace("model.layers.*.", "layers.*.mtp_block.")

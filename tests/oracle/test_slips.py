@@ -38,22 +38,9 @@ IN_WINDOWS = (Workload(context=80, tokens=80, batch=9), Workload(context=112, to
 BRING = ("windowed", "absorbed", "post-norm", "custom", "moe", "with a convolution")
 NAMES = [*TINY, *(name for name in VARIANTS if any(word in name for word in BRING))]
 ALIKE = {
-    "Wk": "Wp",
-    "Dt": "D",
-    "Dp": "D",
-    "Dn": "D",
-    "Do": "D",
-    "Ho": "H",
-    "Rm": "Rr",
-    "Dh": "Dq",
-    "Qc": "Pc",
-    "Ob": "Hb",
-    "Ol": "Hl",
-    "Xt": "Xs",
-    "Xu": "Xs",
-    "Xn": "Xm",
-    "Vt": "Xd",
-}
+    **dict.fromkeys(("Dt", "Dp", "Dn", "Do"), "D"), **dict.fromkeys(("Xt", "Xu"), "Xs"), "Xn": "Xm", "Wk": "Wp",
+    "Ho": "H", "Rm": "Rr", "Dh": "Dq", "Qc": "Pc", "Ob": "Hb", "Ol": "Hl", "Vt": "Xd",
+}  # fmt: skip
 """Axes that have the size of another by definition."""
 
 

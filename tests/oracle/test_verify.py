@@ -139,14 +139,8 @@ def holds(report: Report, count: int) -> None:
     assert report.agrees and len(report.models) == count
     for facts in report.models:
         assert facts["total_flops"] == facts["measured_flops"] == sum(line["flops"] for line in facts["lines"]) > 0
-        checks = {
-            w["check"]
-            .split(" of ")[0]
-            .removesuffix(", no dropout")
-            .replace("KV cache and state", "state")
-            .replace("state", "KV cache"): w
-            for w in facts["cross_checks"]
-        }
+        named = ((w["check"].split(" of ")[0].removesuffix(", no dropout"), w) for w in facts["cross_checks"])
+        checks = {name.replace("KV cache and state", "state").replace("state", "KV cache"): w for name, w in named}
         assert all(w["equal"] and w["counted"] == w["measured"] > 0 for w in checks.values())
         assert set(CHECKS) - (ALONE if keeps_nothing(facts) else set()) <= set(checks)
         forward = checks["torch, forward"]["measured"]
@@ -157,17 +151,10 @@ def holds(report: Report, count: int) -> None:
 ALONE = {"torch, decode at T = 1", "torch, chunk", "KV cache bytes, fp32"}
 """Checks that an encoder lacks, because it has no cache."""
 CHECKS = [
-    "fvcore, forward",
-    "torch, forward",
-    "torch, backward (2 ×)",
-    "torch, training step (3 ×)",
-    "torch, full recomputation",
-    "torch, decode at T = 1",
-    "torch, chunk",
-    "parameters",
-    "parameter bytes, fp32",
+    "fvcore, forward", "torch, forward", "torch, backward (2 ×)", "torch, training step (3 ×)",
+    "torch, full recomputation", "torch, decode at T = 1", "torch, chunk", "parameters", "parameter bytes, fp32",
     "KV cache bytes, fp32",
-]
+]  # fmt: skip
 WHOLE = (
     *("gpt2-xl", "llama-3.1-405b", "mixtral-8x7b", "deepseek-v3", "t5-base", "mamba-130m", "bert-base"),
     *("vit-base-patch16-224", "glm-4.1v-9b-vision", "kimi-k2.5-vision", "qwen3-vl-4b-vision", "dinov3-vits16"),

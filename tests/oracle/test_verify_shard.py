@@ -2,7 +2,6 @@
 refusal.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import tfacct
 from tests.helpers.cli import Run
 from tests.helpers.lazy import lazy
 from tests.helpers.rank_configs import LLAMA
+from tests.helpers.weight_files import folder
 from tfacct.base.errors import UsageError
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import collectives
@@ -52,8 +52,7 @@ def test_a_difference_ends_in_1(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_p
     def slipped(*args: Any, **named: Any) -> Any:
         return [one for one in collectives(*args, **named) if one.kind != "all-gather"]
 
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(LLAMA))
+    config = folder(tmp_path, LLAMA) / "config.json"
     monkeypatch.setattr("tfacct.verify.ranks.collectives", slipped)
     ran = run("verify", str(config), "--shard", "--fsdp", "2", "--ctx", "8")
     assert ran.code == 1 and "2 of 3 checks differ" in ran.out and "not in the formula" in ran.out

@@ -145,5 +145,4 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_counted(tmp
             ran = run(*command, "--output", asked)
             assert (ran.code, ran.out) == (2, "") and ran.err.startswith(message)
     assert there.read_text() == "mine"
-    assert run("flops", "gpt2", "--force").err == "error: --force needs --output FILE\n"
     assert run("models", "--force").err == "error: --force needs --output FILE\n"

@@ -181,14 +181,6 @@ def test_an_extension_is_not_broken(run) -> None:
         assert not re.search(r"[ ,]\.$", run("help", "output", columns=columns).out.partition("--style")[0], re.M)
 
 
-def test_headers_are_broken_before_a_number_is_left_out(run) -> None:
-    lines = run("memory", "--kv", "llama-3.1-8b", columns=60).out.splitlines()
-    assert lines[4:6] == [
-        "                                as built (8",
-        "    context  MHA (32 KV heads)    KV heads)  MQA (1 KV head)",
-    ]
-
-
 FLOPS_ASCII = """\
 292 G FLOPs (285 M per token), 1.14 times 2*params*tokens.
 gpt2: forward FLOPs at context 1,024, batch 1

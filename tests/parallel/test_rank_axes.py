@@ -204,6 +204,8 @@ def test_formulas_are_divided_along_every_axis() -> None:
         "/(t*c)"
     )
     assert axis_names.lines[0]["params_formula"].endswith("/(t*p)")
+    assert _numbers(model.formula(of="params", tp="t"), t=8) == model.params(tp=8).rank_params
+    assert 2 * _numbers(model.formula(of="kv", ctx=1024, tp="t"), t=8) == model.kv(ctx=1024, tp=8).kv_cache_bytes
     cached = model.formula(of="kv", ctx=1024, **large)
     assert 2 * cached.kv_cache_elements == cached.kv_cache_bytes == model.kv(ctx=1024, **large).kv_cache_bytes
     train = model.formula(of="train", ctx=1024, pp=4, cp="c")

@@ -14,15 +14,8 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.shard_shapes import shard, stored_elements
 
-MESHES = (
-    Mesh(tp=2),
-    Mesh(tp=4),
-    Mesh(tp=8),
-    Mesh(fsdp=8),
-    Mesh(fsdp=8, ep=8),
-    Mesh(tp=2, fsdp=4, ep=4),
-    Mesh(tp=4, ep=4),
-)
+MESHES = [*(Mesh(tp=tp) for tp in (2, 4, 8)), Mesh(fsdp=8)]
+MESHES += [Mesh(fsdp=8, ep=8), Mesh(tp=2, fsdp=4, ep=4), Mesh(tp=4, ep=4)]
 
 
 def adds_up(name: str) -> int:
@@ -106,12 +99,9 @@ def experts_add_up(name: str) -> int:
         one = model.memory(ctx=64, tp=tp, ep=ep, dtype="bf16")
         # A rank of tp, less its part of each expert; what is added to an expert's sum is whole.
         parts = sum(t.count * t.elements // (tp if "Fe" in t.parameter.axes else 1) for t in banks)
-        assert one.total_params == model.memory(ctx=64, tp=tp, dtype="bf16").total_params - parts + every // ep, (
-            name,
-            tp,
-            ep,
-        )
-        assert tp == 1 or one.kv_cache_bytes == model.memory(ctx=64, tp=tp, dtype="bf16").kv_cache_bytes
+        dense = model.memory(ctx=64, tp=tp, dtype="bf16")
+        assert one.total_params == dense.total_params - parts + every // ep, (name, tp, ep)
+        assert tp == 1 or one.kv_cache_bytes == dense.kv_cache_bytes
         assert one.whole["total_params"] == whole
         if tp == ep:
             assert one.total_params == model.params(tp=tp, ep=ep).rank_params

@@ -174,12 +174,8 @@ def test_more_fsdp_ranks_than_experts(run: Run) -> None:
         alone = 2 * (32 * 3 * 4096 * 14336 + 1_605_636_096 // int(ranks))
         assert 0 <= weights - alone <= 2 * 32 * 4096  # at most a whole row of each router
         assert (note.format(ranks) in run(*asked).out_line) is noted
-    assert (
-        f"fsdp=32: {note.format(32)}"
-        in run(
-            "plan", "mixtral-8x7b", "--train", "--ctx", "1k", "--batch", "32", "--on", "32xh200", "--fsdp", "32"
-        ).out_line
-    )
+    planned = "plan mixtral-8x7b --train --ctx 1k --batch 32 --on 32xh200 --fsdp 32"
+    assert f"fsdp=32: {note.format(32)}" in run(*planned.split()).out_line
 
 
 def test_layouts_are_among_the_changes_that_fit(run: Run) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.families import TINY
 from tests.helpers.lazy import with_torch
+from tests.helpers.weight_files import folder
 from tfacct.base import units
 
 MODEL = {
@@ -36,8 +37,7 @@ COMMANDS = (
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(MODEL))
+    path = folder(tmp_path, MODEL) / "config.json"
     return str(path)
 
 
@@ -109,12 +109,8 @@ def test_settings_with_their_own_longest_context_have_it_in_their_rows(run) -> N
 
 
 def test_numbers_between() -> None:
-    assert [units.between(some) for some in ([7], [7, 7], [4096, 512], [4096, 512, 1024])] == [
-        "7",
-        "7",
-        "512 or 4,096",
-        "512 to 4,096",
-    ]
+    numbers = [7], [7, 7], [4096, 512], [4096, 512, 1024]
+    assert [*map(units.between, numbers)] == ["7", "7", "512 or 4,096", "512 to 4,096"]
 
 
 @pytest.mark.parametrize("asked", ["flops", "flops --train", "flops --bytes", "memory", with_torch("verify")])

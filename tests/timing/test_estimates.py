@@ -23,16 +23,6 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_an_estimate_never_looks_like_a_count(run: Run) -> None:
-    ran = run("time", "llama-3.1-70b", "--on", "4xh100-sxm", "--dtype", "fp8", "--ctx", "8k", "--batch", "32", "-v")
-    assert ran.code == 0
-    out = words(ran.out)
-    assert "Estimate: median error 6.1% on 611 runs (cross-validation)." in out
-    assert "The 80% interval of the time per token, 0.77 to 1.22 × the estimate, covered 84% of these runs." in out
-    assert "385 of them on this device" in out
-    assert out.count("≈") == 4 and out.count("80% interval") == 2 and "never below" in out
-
-
 def test_the_answer_says_what_limits_the_step() -> None:
     model = tfacct.load("llama-3.1-8b")
     for prefill, limit, attention, others in (

@@ -78,14 +78,8 @@ def test_a_step_verifies_the_drafts_and_one_more_token() -> None:
 
 
 def test_drafts_that_are_never_accepted_cost_time() -> None:
-    plain, none, every = (
-        one.host.served(4, 1024, 1024).request
-        for one in (
-            placed(),
-            with_draft(placed(), Speculation(3, 0), 2048),
-            with_draft(placed(), Speculation(3, 1), 2048),
-        )
-    )
+    none, every = (with_draft(placed(), Speculation(3, share), 2048) for share in (0, 1))
+    plain, none, every = (one.host.served(4, 1024, 1024).request for one in (placed(), none, every))
     assert every < plain < none
 
 

@@ -260,12 +260,6 @@ def test_a_step_that_train_refuses_says_so_first() -> None:
     )
 
 
-def test_the_interval_of_newer_stacks_is_wide() -> None:
-    step = tfacct.load("llama-3.1-8b").train_time(on="8xh100-sxm", ctx="4k")
-    assert [end / step.value_seconds for end in step.interval_80_seconds] == pytest.approx([0.7, 1.45])
-    assert step.validation is None and "9.0% with Megatron-Bridge" in " ".join(step.notes)
-
-
 def test_attention_of_other_models_than_mpt_is_faster_where_the_device_has_fp8_units() -> None:
     on, how = devices.load("h100-sxm"), Trained(Workload(4096, 4096, 2), Mesh(fsdp=8))
     work = work_of(find("llama-3.1-8b").ledger, how)

@@ -88,25 +88,6 @@ def test_layers_of_several_kinds_share_rows_of_equal_tensors() -> None:
     assert named["layer 1, backward"] - named["layer 47, backward"] > 23 * 2 * (dense + experts)
 
 
-def test_the_picture_is_the_table() -> None:
-    from tfacct.reports.charts import train_chart
-
-    llama, qwen = load("llama-3.1-8b"), load("qwen3-8b")
-    one = llama.train(ctx=4096, on="80GiB")
-    chart = train_chart([llama.loaded], one)
-    assert chart.x == [each["phase"] for each in one.phases]
-    heights = [sum(values) for values in zip(*chart.series.values(), strict=True)]
-    assert heights == [each["total_bytes"] for each in one.phases] and chart.levels == [(80 * 1024**3, "80 GiB")]
-    from tfacct.ledger.workload import Request
-    from tfacct.reports.train import train
-    from tfacct.training.recipe import Recipe as How
-
-    both = train([llama.loaded, qwen.loaded], Request(ctx=4096), How())
-    peaks = [facts["peak_bytes"] for facts in both.models]
-    shown = train_chart([llama.loaded, qwen.loaded], both)
-    assert [sum(values) for values in zip(*shown.series.values(), strict=True)] == peaks
-
-
 def test_without_a_model_every_admitted_preset_has_a_row(run: Run) -> None:
     """Each with a supported step on text in its class's default recipe, and no other. Presets of images, and those with
     too few positions, are named."""
