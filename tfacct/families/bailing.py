@@ -8,8 +8,8 @@ from tfacct.architecture.parts import DeltaNet, Gate, LightningAttention, QKNorm
 from tfacct.families.decoder import QK_NORMS, Decoder, Layer, SharedExperts
 from tfacct.families.fields import Fraction, NonNegativeInt, PositiveInt, StrictBool, divide_exactly
 from tfacct.families.glm import Glm4Moe
-from tfacct.families.hybrid import KimiDeltaDecoder, delta_modules
-from tfacct.families.layer_kinds import LayerTypes, MlpLayerTypes
+from tfacct.families.hybrid import KimiDeltaDecoder, KimiExperts, delta_modules
+from tfacct.families.layer_kinds import MlpLayerTypes
 from tfacct.families.mla import MlaDecoder
 from tfacct.families.task_heads import DECODER
 
@@ -61,7 +61,7 @@ class LightningHybrid(SharedExperts, Decoder):
     """Lightning attention in most layers. The fields are those of the code in the model's repository."""
 
     sizes = dict(vocab=157184, hidden=2048, mlp=5120, layers=20, heads=16, kv_heads=4, head_dim=128, context=32768)
-    defaults = dict(rope_theta=600_000.0)
+    defaults = dict(rope_theta=600_000.0, moe_intermediate_size=512)
     partial_rotary_factor: Fraction = 0.5
     use_qk_norm: StrictBool = True
     use_qkv_bias: StrictBool = False
@@ -69,9 +69,7 @@ class LightningHybrid(SharedExperts, Decoder):
     layer_group_size: PositiveInt = 5
     group_norm_size: PositiveInt = 4
     linear_silu: StrictBool = False
-    moe_intermediate_size: PositiveInt = 512
     num_experts: PositiveInt = 256
-    num_experts_per_tok: PositiveInt = 8
     num_shared_experts: NonNegativeInt = 1
     moe_shared_expert_intermediate_size: PositiveInt | None = None
     first_k_dense_replace: NonNegativeInt = 1
@@ -164,20 +162,15 @@ class BailingMoeV2_5(LightningHybrid, MlaDecoder):
         return LightningHybrid.attention(unshared, layer)
 
 
-class BailingHybrid(SharedExperts, KimiDeltaDecoder, MlaDecoder):
+class BailingHybrid(KimiExperts, KimiDeltaDecoder, MlaDecoder):
     """Ling 3.0: DeltaNet with per-channel decays in five layers of six, gated latent attention in the sixth;
     dense layers first, then experts and a shared expert."""
 
     sizes = dict(vocab=157184, hidden=2560, mlp=6144, layers=42, heads=32, kv_heads=32, context=262144)
-    defaults = dict(rope_theta=6_000_000.0, q_lora_rank=None)
+    defaults = dict(rope_theta=6_000_000.0, q_lora_rank=None, moe_intermediate_size=768, num_local_experts=512)
     head_dim: PositiveInt = 128
-    moe_intermediate_size: PositiveInt = 768
-    num_local_experts: PositiveInt = 512
-    num_experts_per_tok: PositiveInt = 8
-    n_shared_experts: PositiveInt = 1
     first_k_dense_replace: NonNegativeInt = 2
     mlp_layer_types: MlpLayerTypes | None = None
-    layer_types: LayerTypes | None = None
     layer_group_size: PositiveInt = 6
     short_conv_kernel_size: PositiveInt = 4
     kda_safe_gate: StrictBool = True
@@ -195,20 +188,13 @@ class BailingHybrid(SharedExperts, KimiDeltaDecoder, MlaDecoder):
         (r"\.self_attn\.dense\.", ".self_attn.o_proj."),
     )
     task_heads = {name: DECODER[name] for name in ("ForCausalLM", "Model")}
-    attribute_map = {
-        "num_experts": "num_local_experts",
-        "n_routed_experts": "num_local_experts",
-        "num_experts_per_token": "num_experts_per_tok",
-        "num_shared_experts": "n_shared_experts",
-        "model_max_length": "max_position_embeddings",
-    }
+    attribute_map = {"n_routed_experts": "num_local_experts"}
     ignored_fields = "moe_renormalize num_expert_group"
     layer_module_names = {
         "attn.gate_proj": "self_attn.g_proj",
         **delta_modules("self_attn", "", gate_proj="g_proj", decay_proj="forget_gate.f_proj"),
     }
     attention_options = dict(gate=Gate("heads"))
-    expert_count, shared_expert_count = "num_local_experts", "n_shared_experts"
 
     def layers(self) -> list[Layer]:
         kinds = self.kinds(lambda number: (number + 1) % self.layer_group_size == 0)

@@ -80,6 +80,9 @@ PRETRAINING: Mapping[str, TaskHead] = {
 class BertLike(EncoderLayers):
     """An encoder like BERT, without assumptions about the names of its sizes."""
 
+    vocab_size: PositiveInt = 30522
+    tie_word_embeddings: StrictBool = True
+
     base_model_prefix = "bert"
     task_heads = ENCODING
     module_names = EMBEDDINGS
@@ -194,13 +197,11 @@ class PositionsAfterPadding(BertLike):
 class BertBase(BertLike):
     """The fields that most of them share."""
 
-    vocab_size: PositiveInt = 30522
     hidden_size: PositiveInt = 768
     num_hidden_layers: LayerCount = 12
     num_attention_heads: PositiveInt = 12
     intermediate_size: PositiveInt = 3072
     max_position_embeddings: PositiveInt = 512
-    tie_word_embeddings: StrictBool = True
     hidden_act: StrictStr = "gelu"
     layer_norm_eps: PositiveFloat = 1e-12
 
@@ -501,13 +502,11 @@ class Albert(BertBase):
 class DistilBert(BertLike):
     """DistilBERT: BERT's encoder with half the layers, and without segments and pooler."""
 
-    vocab_size: PositiveInt = 30522
     dim: PositiveInt = 768
     n_layers: LayerCount = 6
     n_heads: PositiveInt = 12
     hidden_dim: PositiveInt = 3072
     max_position_embeddings: PositiveInt = 512
-    tie_word_embeddings: StrictBool = True
     activation: StrictStr = "gelu"
 
     intermediate_size = property(lambda self: self.hidden_dim)

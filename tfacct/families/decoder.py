@@ -330,11 +330,17 @@ class MoeWithShared(DecoderBase):
 class SharedExperts(MoeWithShared):
     """The same with DeepSeek's router, which first selects groups of experts."""
 
+    moe_intermediate_size: PositiveInt
+    num_experts_per_tok: PositiveInt = 8
+
     ignored_fields = "n_group topk_group routed_scaling_factor"
 
 
 class ExpertsInEveryLayer(DecoderBase):
     """Experts with Mixtral's names in every layer. intermediate_size is the width of one."""
+
+    num_local_experts: PositiveInt = 8
+    num_experts_per_tok: PositiveInt = 2
 
     attribute_map = {"num_experts": "num_local_experts"}
     layer_module_names, layer_tensor_names = EXPERT_MODULES, EXPERT_TENSORS

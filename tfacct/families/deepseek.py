@@ -5,6 +5,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
 from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block, MtpHead, Sublayer
@@ -20,7 +21,6 @@ from tfacct.families.decoder import (
     Decoder,
     DecoderBase,
     Layer,
-    SharedExperts,
     Window,
 )
 from tfacct.families.family import ABSENT, mlp_modules, submodules
@@ -38,7 +38,7 @@ from tfacct.families.fields import (
     require_even,
 )
 from tfacct.families.glm import GlmMoeDsa
-from tfacct.families.hybrid import LINEAR, LowRankKimiDeltaDecoder
+from tfacct.families.hybrid import LINEAR, KimiExperts, LowRankKimiDeltaDecoder
 from tfacct.families.known_fields import MTP_LAYERS
 from tfacct.families.layer_kinds import (
     FULL,
@@ -61,10 +61,7 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise
 class DeepseekBase(DeepseekExperts, MlaDecoder):
     """The fields that V2 and V3 share."""
 
-    moe_intermediate_size: PositiveInt
-    n_routed_experts: PositiveInt
     n_shared_experts: NonNegativeInt
-    num_experts_per_tok: PositiveInt
     first_k_dense_replace: NonNegativeInt
     moe_layer_freq: PositiveInt = 1
     required_values = {"moe_layer_freq": 1}
@@ -76,6 +73,7 @@ class DeepseekV2(DeepseekBase):
 
     sizes = dict(mlp=11008, context=2048)
     defaults = dict(moe_intermediate_size=1407, n_routed_experts=64, n_shared_experts=2, first_k_dense_replace=0)
+    num_experts_per_tok: PositiveInt = Field()
     mlp_bias: StrictBool = False
     task_heads = CLASSIFYING
 
@@ -117,13 +115,7 @@ class DeepseekV3(MtpLayers, DeepseekBase):
     field of tfacct: if true, multi-token prediction (MTP) layers are also counted."""
 
     sizes = dict(mlp=18432, kv_heads=128, context=4096)
-    defaults = dict(
-        moe_intermediate_size=2048,
-        n_routed_experts=256,
-        n_shared_experts=1,
-        num_experts_per_tok=8,
-        first_k_dense_replace=3,
-    )
+    defaults = dict(moe_intermediate_size=2048, n_routed_experts=256, first_k_dense_replace=3)
     nested_defaults = dict(vocab_size=129280, hidden_size=7168, num_hidden_layers=61, num_attention_heads=128)
 
 
@@ -156,11 +148,8 @@ class AXK1(DeepseekExperts, MlaDecoder):
     """A.X K1: DeepSeek-V3's layer, with a norm after the experts."""
 
     sizes = dict(vocab=163840, hidden=7168, mlp=18432, layers=61, heads=64, kv_heads=64, context=32768)
+    defaults = dict(moe_intermediate_size=2048, n_routed_experts=192)
     q_lora_rank: PositiveInt = 1536
-    moe_intermediate_size: PositiveInt = 2048
-    n_routed_experts: PositiveInt = 192
-    n_shared_experts: PositiveInt = 1
-    num_experts_per_tok: PositiveInt = 8
     mlp_layer_types: MlpLayerTypes | None = None
     first_k_dense_replace: NonNegativeInt = 1
     moe_layer_freq: PositiveInt = 1
@@ -229,11 +218,10 @@ class Dots1(DeepseekExperts, Decoder):
     expert."""
 
     sizes = dict(vocab=152064, hidden=4608, mlp=10944, layers=62, heads=32, kv_heads=32, context=2048)
+    defaults = dict(moe_intermediate_size=1408)
+    n_shared_experts: PositiveInt = Field()
+    num_experts_per_tok: PositiveInt = Field()
     attention_bias: StrictBool = False
-    moe_intermediate_size: PositiveInt = 1408
-    n_routed_experts: PositiveInt
-    n_shared_experts: PositiveInt
-    num_experts_per_tok: PositiveInt
     first_k_dense_replace: NonNegativeInt = 0
     sliding_window: Window | None = 4096
     max_window_layers: NonNegativeInt = 62
@@ -280,7 +268,6 @@ class Mistral4(DeepseekBase):
         qk_nope_head_dim=64,
         moe_intermediate_size=2048,
         n_routed_experts=128,
-        n_shared_experts=1,
         num_experts_per_tok=4,
         first_k_dense_replace=0,
     )
@@ -620,38 +607,20 @@ class Dots3Note(DsaDecoder):
         return super().experts(shared=self.n_shared_experts * self.shared_experts_intermediate_size)
 
 
-class KimiLinear(SharedExperts, LowRankKimiDeltaDecoder, MlaDecoder):
+class KimiLinear(KimiExperts, LowRankKimiDeltaDecoder, MlaDecoder):
     """Kimi Linear: DeltaNet with per-channel decays (KDA) in most layers, latent attention without rotary
     embedding in the others; dense layers first, then experts and a shared expert."""
 
     sizes = dict(vocab=163840, hidden=2304, mlp=9216, layers=27, heads=32, kv_heads=32, context=1048576)
-    defaults = dict(rms_norm_eps=1e-5, q_lora_rank=None)
-    moe_intermediate_size: PositiveInt = 1024
-    num_local_experts: PositiveInt = 256
-    n_shared_experts: PositiveInt = 1
-    num_experts_per_tok: PositiveInt = 8
+    defaults = dict(rms_norm_eps=1e-5, q_lora_rank=None, moe_intermediate_size=1024, num_local_experts=256)
     first_k_dense_replace: NonNegativeInt = 1
     mlp_layer_types: LayerTypes | None = None
-    layer_types: LayerTypes | None = None
-    linear_head_dim: PositiveInt = 128
-    linear_num_heads: PositiveInt = 32
-    linear_conv_kernel_dim: PositiveInt = 4
-    linear_attn_config: JsonDict | None = None
     mla_use_nope: StrictBool = True
     moe_layer_freq: PositiveInt = 1
     required_values = {"mla_use_nope": True, "moe_layer_freq": 1, "tie_word_embeddings": False}
-    reference_only = "-linear_attn_config"
     checkpoint_conversion_mapping = (LowRankKimiDeltaDecoder.published_forget_gate,)
     task_heads = DECODER
-    attribute_map = {
-        "num_experts": "num_local_experts",
-        "num_experts_per_token": "num_experts_per_tok",
-        "num_shared_experts": "n_shared_experts",
-        "model_max_length": "max_position_embeddings",
-    }
     ignored_fields = "moe_renormalize moe_router_activation_func num_expert_group use_grouped_topk"
-    attention_options = dict(rotary=None)
-    expert_count, shared_expert_count = "num_local_experts", "n_shared_experts"
 
     def experts(self, **overrides: Any) -> Experts:
         check_top_k(self.num_experts_per_tok, self.num_local_experts, ("num_experts_per_tok", "num_experts"))

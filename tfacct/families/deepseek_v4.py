@@ -261,7 +261,6 @@ class DeepseekV4(HyperConnected):
     compress_rate_csa: PositiveInt | None = None
     compress_rate_hca: PositiveInt | None = None
     compress_rope_theta: PositiveFloat = 160_000.0
-    hc_mult: PositiveInt = 4
     hc_sinkhorn_iters: PositiveInt = 20
     mlp_layer_types: LayerTypes | None = None
     num_hash_layers: NonNegativeInt | None = None

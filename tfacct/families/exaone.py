@@ -71,10 +71,9 @@ class ExaoneMoe(SharedExperts, ExaoneWindows):
     """K-EXAONE: EXAONE 4's attention, with norms before attention and MLP; experts and shared experts after the first
     layers."""
 
+    defaults = dict(moe_intermediate_size=1024)
     sliding_window: Window = 4096
-    moe_intermediate_size: PositiveInt = 1024
     num_experts: PositiveInt = 64
-    num_experts_per_tok: PositiveInt = 8
     num_shared_experts: PositiveInt = 1
     first_k_dense_replace: NonNegativeInt = 1
     mlp_layer_types: MlpLayerTypes | None = None

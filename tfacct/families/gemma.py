@@ -254,6 +254,8 @@ PER_LAYER_OF_MODEL, PER_LAYER_OF_LAYER = per_layer_modules()
 class PerLayerGemma(GemmaAround):
     """Every layer reads its own embedding of a token; norms of queries, keys and values; unscaled attention scores."""
 
+    layer_types: LayerTypes | None = None
+
     layer_module_names = QK_NORMS
     qk_norm = QKNorm(0)
     norm_weight_minus_one = False
@@ -446,7 +448,6 @@ class Gemma3n(PerLayerGemma):
     intermediate_size: PositiveIntOrList = 16_384  # type: ignore[assignment]
     rope_local_base_freq: PositiveFloat | None = None
     sliding_window: Window = 512
-    layer_types: LayerTypes | None = None
     final_logit_softcapping: PositiveFloat | None = 30.0
     vocab_size_per_layer_input: PositiveInt = 262_144
     hidden_size_per_layer_input: PositiveInt = 256
@@ -542,6 +543,7 @@ class Gemma4Base(PerLayerGemma):
     """Layers with and without a window have their own heads and rotary embedding; the last layer has no window."""
 
     per_layer_config: JsonDict | None = None
+    global_head_dim: PositiveInt = 512
     # If it is null, no layer has its own sizes, whatever global_head_dim is.
     null_means: ClassVar[Mapping[str, Any]] = {"per_layer_config": {}}
     reference_only = "-per_layer_config"
@@ -602,8 +604,6 @@ class Gemma4(Gemma4Base):
     sizes = dict(vocab=262144, hidden=2304, mlp=9216, layers=30, heads=8, kv_heads=4, context=131072)
     defaults = dict(rope_parameters=rope_by_kind)
     sliding_window: Window = 512
-    layer_types: LayerTypes | None = None
-    global_head_dim: PositiveInt = 512
     num_global_key_value_heads: PositiveInt | None = None
     attention_k_eq_v: StrictBool = False
     num_kv_shared_layers: NonNegativeInt = 0
@@ -676,8 +676,6 @@ class EmbeddingGemma2Text(Gemma4Base):
     defaults = dict(rope_parameters=rope_by_kind)
     sliding_window: PositiveInt = 512
     sliding_window_pattern: PositiveInt = 6
-    layer_types: LayerTypes | None = None
-    global_head_dim: PositiveInt = 512
     num_global_key_value_heads: PositiveInt = 1
     hidden_size_per_layer_input: PositiveInt = 512
     embedding_dim: PositiveInt = 768

@@ -8,13 +8,21 @@ from tfacct.architecture.parts import DeltaNet, HyperMean, Indexer, QKNorm
 from tfacct.architecture.parts.indexer import LEGEND as INDEXER_LEGEND
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
-from tfacct.families.decoder import QK_NORMS, AnyAttention, Layer, PartialRotaryDecoder, SharedExperts
+from tfacct.families.decoder import QK_NORMS, AnyAttention, Layer, PartialRotaryDecoder
 from tfacct.families.family import mlp_modules
-from tfacct.families.fields import JsonDict, NonNegativeInt, PositiveInt, StrictBool, read_partial_rotary_factor
+from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictBool, read_partial_rotary_factor
 from tfacct.families.hybrid import LINEAR, LowRankKimiDeltaDecoder
 from tfacct.families.hyper_connections import PUBLISHED_HYPER_CONNECTIONS, HyperConnected, hyper_modules, hyper_tensors
 from tfacct.families.layer_kinds import FULL, MlpLayerTypes, check_first_dense, sparse_layers, validated_layer_types
-from tfacct.families.mla import INDEXED, REUSED, DsaDecoder, IndexerTypes, MlaDecoder, check_first_indexer
+from tfacct.families.mla import (
+    INDEXED,
+    REUSED,
+    DsaDecoder,
+    IndexerTypes,
+    MlaDecoder,
+    RoutedExperts,
+    check_first_indexer,
+)
 from tfacct.families.task_heads import DECODER, inside_composite
 from tfacct.ledger.einsum import Mask, Size
 from tfacct.ledger.lines import RATES, Line, Matmul, Pointwise
@@ -38,20 +46,15 @@ class Glm4(Glm):
     norms = "around"
 
 
-class Glm4Moe(SharedExperts, PartialRotaryDecoder):
+class Glm4Moe(RoutedExperts, PartialRotaryDecoder):
     """GLM-4.5: Llama's attention, half of each head with a rotary embedding; dense layers first, then experts and a
     shared expert."""
 
     sizes = dict(vocab=151552, hidden=4096, mlp=10944, layers=46, heads=96, kv_heads=8, context=131072)
-    defaults = dict(partial_rotary_factor=0.5, rms_norm_eps=1e-5)
+    defaults = dict(partial_rotary_factor=0.5, rms_norm_eps=1e-5, moe_intermediate_size=1408, n_routed_experts=128)
     attention_bias: StrictBool = False
     use_qk_norm: StrictBool = False
-    moe_intermediate_size: PositiveInt = 1408
-    n_routed_experts: PositiveInt = 128
-    n_shared_experts: PositiveInt = 1
-    num_experts_per_tok: PositiveInt = 8
     first_k_dense_replace: NonNegativeInt = 1
-    attribute_map = {"num_local_experts": "n_routed_experts"}
     checkpoint_conversion_mapping = (  # Ling's
         (r"^model\.word_embeddings\.", "model.embed_tokens."),
         (r"\.attention\.query_key_value\.", ".self_attn.qkv_proj."),
@@ -64,19 +67,23 @@ class Glm4Moe(SharedExperts, PartialRotaryDecoder):
     qk_norm, attention_out_bias = QKNorm(0), False
 
 
-class Glm4MoeLite(SharedExperts, MlaDecoder):
+class Glm4MoeLite(RoutedExperts, MlaDecoder):
     """GLM-4.7-Flash: DeepSeek-V3's latent attention; a dense layer, then experts and a shared expert."""
 
     sizes = dict(vocab=154880, hidden=2048, mlp=10240, layers=47, heads=20, kv_heads=20, context=202752)
-    defaults = dict(rms_norm_eps=1e-5, q_lora_rank=768, qk_nope_head_dim=192, v_head_dim=256)
-    moe_intermediate_size: PositiveInt = 1536
-    n_routed_experts: PositiveInt = 64
-    n_shared_experts: PositiveInt = 1
-    num_experts_per_tok: PositiveInt = 4
+    defaults = dict(
+        rms_norm_eps=1e-5,
+        q_lora_rank=768,
+        qk_nope_head_dim=192,
+        v_head_dim=256,
+        moe_intermediate_size=1536,
+        num_experts_per_tok=4,
+        n_routed_experts=64,
+    )
     mlp_layer_types: MlpLayerTypes | None = None
     first_k_dense_replace: NonNegativeInt | None = None
     reference_only = "first_k_dense_replace"
-    attribute_map = {"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"}
+    attribute_map = {"head_dim": "qk_rope_head_dim"}
     ignored_fields = "topk_method"
     task_heads = DECODER
 
@@ -117,18 +124,19 @@ class GlmMoeDsa(DsaDecoder):
         return [max(number - first + 1, 0) % step == 0 for number in range(self.num_hidden_layers)]
 
 
-class SolarOpen(SharedExperts, PartialRotaryDecoder):
+class SolarOpen(RoutedExperts, PartialRotaryDecoder):
     """Solar Open: Llama's attention, and GLM-4.5's experts with a shared expert in every layer."""
 
     sizes = dict(vocab=196608, hidden=4096, mlp=10240, layers=48, heads=64, kv_heads=8, head_dim=128, context=131072)
-    defaults = dict(partial_rotary_factor=1.0, rope_theta=1_000_000.0, rms_norm_eps=1e-5)
+    defaults = dict(
+        partial_rotary_factor=1.0,
+        rope_theta=1_000_000.0,
+        rms_norm_eps=1e-5,
+        moe_intermediate_size=1280,
+        n_routed_experts=128,
+    )
     attention_bias: StrictBool = False
-    moe_intermediate_size: PositiveInt = 1280
-    n_routed_experts: PositiveInt = 128
-    n_shared_experts: PositiveInt = 1
-    num_experts_per_tok: PositiveInt = 8
     reference_only = "intermediate_size"
-    attribute_map = {"num_local_experts": "n_routed_experts"}
     task_heads = DECODER
     attention_out_bias = False
 
@@ -185,21 +193,16 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
     without rotary embedding to groups of tokens selected by an indexer; several residual streams."""
 
     sizes = dict(hidden=4096, layers=45, context=1048576)
-    defaults = dict(q_lora_rank=1536, qk_nope_head_dim=256, n_routed_experts=288)
+    defaults = dict(q_lora_rank=1536, qk_nope_head_dim=256, n_routed_experts=288, linear_num_heads=64)
     qk_rope_head_dim: NonNegativeInt = 0
     head_dim: NonNegativeInt | None = None  # type: ignore[assignment]  # the rotary part, as the class writes it
     first_k_dense_replace: NonNegativeInt | None = None  # type: ignore[assignment]
     index_kpool: PositiveInt = 16
     index_kpool_always_select_tail: StrictBool = True
-    linear_head_dim: PositiveInt = 128
-    linear_num_heads: PositiveInt = 64
-    linear_conv_kernel_dim: PositiveInt = 4
     linear_lower_bound: float | None = -5.0
-    linear_attn_config: JsonDict | None = None
-    hc_mult: PositiveInt = 4
     hc_sinkhorn_iters: PositiveInt = 20
     class_prefixes = ("Glm5Next", "Glm5NextText")
-    reference_only = "-linear_attn_config first_k_dense_replace index_kpool_always_select_tail hc_sinkhorn_iters"
+    reference_only = "first_k_dense_replace index_kpool_always_select_tail hc_sinkhorn_iters"
     ignored_fields = "swiglu_limit mhc"
     checkpoint_conversion_mapping = (LowRankKimiDeltaDecoder.published_forget_gate, PUBLISHED_HYPER_CONNECTIONS)
     task_heads = inside_composite("Glm5NextForConditionalGeneration", "Glm5NextTextModel")
@@ -214,7 +217,7 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
         "attn.indexer.position_bias.bias": "self_attn.indexer.index_kpool_compress_ape",
         **hyper_tensors(delta="attn_hc"),
     }
-    attention_options = dict(rotary=None, eps=attrgetter("rms_norm_eps"))
+    attention_options = dict(eps=attrgetter("rms_norm_eps"))
     mlp_options = dict(bias=False)  # the class does not read mlp_bias
     indexer_kind = PooledIndexer
     indexer_options = dict(pool=attrgetter("index_kpool"), tail=attrgetter("index_kpool_always_select_tail"))

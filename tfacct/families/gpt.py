@@ -36,6 +36,7 @@ class LayerNormDecoder(DecoderBase):
     """
 
     defaults = dict(attention_bias=True, mlp_bias=True)
+    tie_word_embeddings: StrictBool = True
     norm_kind, eps_field = "layer", "layer_norm_epsilon"
     mlp_gated = False
     constant_axes = frozenset("G")
@@ -85,7 +86,6 @@ class GPT2(GPTFields):
 
     defaults = dict(n_positions=1024)
     n_inner: PositiveInt = four_times("n_embd")
-    tie_word_embeddings: StrictBool = True
     activation_function: StrictStr = "gelu_new"
     ignored_fields = f"""n_ctx scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn
         apply_query_key_layer_scaling normalize_attention_scores {SUMMARY}"""
@@ -110,7 +110,6 @@ class GPTBigCode(GPTFields):
     n_inner: PositiveInt = four_times("n_embd")
     multi_query: StrictBool = True
     num_key_value_heads: PositiveInt | None = None
-    tie_word_embeddings: StrictBool = True
     activation_function: StrictStr = "gelu_pytorch_tanh"
     ignored_fields = f"""n_ctx scale_attn_weights attention_softmax_in_fp32 scale_attention_softmax_in_fp32
         inference_runner pad_key_length pre_allocate_kv_cache validate_runner_input max_batch_size
@@ -142,7 +141,6 @@ class OpenAIGPT(GPTFields):
 
     sizes = dict(vocab=40478)
     defaults = dict(n_embd=768, n_layer=12, n_head=12, n_positions=512)
-    tie_word_embeddings: StrictBool = True
     afn: StrictStr = "gelu"
     ignored_fields = GPT2.ignored_fields
     dropouts = PDROP
@@ -179,7 +177,6 @@ class CTRL(LayerNormDecoder):
     dff: PositiveInt = 8192
     n_layer: LayerCount = 48
     n_head: PositiveInt = 16
-    tie_word_embeddings: StrictBool = True
     layer_norm_epsilon: PositiveFloat = 1e-6
 
     intermediate_size = property(lambda self: self.dff)
@@ -224,7 +221,6 @@ class GPTNeo(LayerNormDecoder):
     attention_types: list[Any] | None = None
     attention_layers: list[Any] | None = None
     window_size: PositiveInt = 256
-    tie_word_embeddings: StrictBool = True
     activation_function: StrictStr = "gelu_new"
     layer_norm_epsilon: PositiveFloat = 1e-5
 
@@ -285,10 +281,9 @@ class GPTJ(GPTFields):
     """GPT-J: attention and MLP in parallel after one norm, rotary embedding on part of each head."""
 
     sizes = dict(vocab=50400)
-    defaults = dict(n_embd=4096, n_layer=28, n_head=16, n_positions=2048)
+    defaults = dict(n_embd=4096, n_layer=28, n_head=16, n_positions=2048, tie_word_embeddings=False)
     n_inner: PositiveInt = four_times("n_embd")
     rotary_dim: PositiveInt = 64
-    tie_word_embeddings: StrictBool = False
     activation_function: StrictStr = "gelu_new"
     attention_bias = False
     reference_only = "rotary_dim"
@@ -336,7 +331,6 @@ class JAIS(GPTFields):
     n_inner: PositiveInt = four_times("n_embd")
     position_embedding_type: StrictStr = "learned"
     activation_function: StrictStr = "gelu_new"
-    tie_word_embeddings: StrictBool = True
     mup_embeddings_scale: PositiveFloat = 1.0
     mup_scale_qk_dot_by_d: StrictBool = False
     mup_width_scale: PositiveFloat = 1.0
@@ -374,6 +368,8 @@ class JAIS(GPTFields):
 class FairseqDecoder(LayerNormDecoder):
     """GPT-2's layer with fairseq's names; positions begin at the third row."""
 
+    max_position_embeddings: PositiveInt = 2048
+
     layer_norm_epsilon = 1e-5
     layer_module_names = {
         "attn_norm": "self_attn_layer_norm",
@@ -394,13 +390,11 @@ class OPT(FairseqDecoder):
     num_hidden_layers: LayerCount
     num_attention_heads: PositiveInt
     ffn_dim: PositiveInt = 3072
-    max_position_embeddings: PositiveInt = 2048
     word_embed_proj_dim: PositiveInt | None = None
     do_layer_norm_before: StrictBool = True
     enable_bias: StrictBool = True
     layer_norm_elementwise_affine: StrictBool = True
     remove_final_layer_norm: StrictBool = False
-    tie_word_embeddings: StrictBool = True
     activation_function: StrictStr = "relu"
 
     intermediate_size = property(lambda self: self.ffn_dim)
@@ -447,6 +441,8 @@ class OPT(FairseqDecoder):
 class ScaledFairseqDecoder(FairseqDecoder):
     """Embeddings times √hidden_size."""
 
+    scale_embedding: StrictBool = True
+
     ignored_fields = "layerdrop"
     module_names = {
         "embed": ".embed_tokens",
@@ -461,13 +457,11 @@ class BioGpt(ScaledFairseqDecoder):
     """BioGPT: GPT-2's layer; embeddings are scaled, and positions begin at the third row."""
 
     sizes = dict(vocab=42384)
+    defaults = dict(max_position_embeddings=1024)
     hidden_size: PositiveInt = 1024
     num_hidden_layers: LayerCount = 24
     num_attention_heads: PositiveInt = 16
     intermediate_size: PositiveInt = 4096
-    max_position_embeddings: PositiveInt = 1024
-    scale_embedding: StrictBool = True
-    tie_word_embeddings: StrictBool = True
     hidden_act: StrictStr = "gelu"
 
     dropouts = dict(
@@ -489,9 +483,6 @@ class XGLM(ScaledFairseqDecoder):
     num_layers: LayerCount = 24
     attention_heads: PositiveInt = 16
     ffn_dim: PositiveInt = 4096
-    max_position_embeddings: PositiveInt = 2048
-    scale_embedding: StrictBool = True
-    tie_word_embeddings: StrictBool = True
     activation_function: StrictStr = "gelu"
 
     intermediate_size = property(lambda self: self.ffn_dim)

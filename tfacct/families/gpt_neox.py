@@ -52,6 +52,7 @@ class GPTNeoXLike(LayerNormDecoder):
     rope_theta: PositiveFloat | None = None
     rope_scaling: JsonDict | None = None
     rope_parameters: JsonDict | None = None
+    max_position_embeddings: PositiveInt = 2048
 
     eps_field = "layer_norm_eps"
     module_names = {"embed": ".embed_in", "final_norm": ".final_layer_norm", "lm_head": "lm_head"}
@@ -69,12 +70,10 @@ class GPTNeoXLike(LayerNormDecoder):
 class GPTNeoX(GPTNeoXLike):
     """GPT-NeoX and Pythia: attention and MLP in parallel, each with its norm; rotary embedding on part of each head."""
 
-    defaults = dict(rotary_pct=0.25)
+    defaults = dict(rotary_pct=0.25, tie_word_embeddings=False)
     intermediate_size: PositiveInt = 24576
-    max_position_embeddings: PositiveInt = 2048
     attention_bias: StrictBool = True
     use_parallel_residual: StrictBool = True
-    tie_word_embeddings: StrictBool = False
 
     reference_only = "use_parallel_residual"
     dropouts = dict(
@@ -92,8 +91,6 @@ class GPTNeoXJapanese(GPTNeoXLike):
     sizes = dict(vocab=32000, hidden=2560, layers=32, heads=32)
     defaults = dict(rotary_pct=1.0)
     intermediate_multiple_size: PositiveInt = 4
-    max_position_embeddings: PositiveInt = 2048
-    tie_word_embeddings: StrictBool = True
 
     attention_bias = mlp_bias = False
     intermediate_size = property(lambda self: self.intermediate_multiple_size * self.hidden_size)
@@ -116,7 +113,6 @@ class Bloom(LayerNormDecoder):
     n_layer: LayerCount
     n_head: PositiveInt
     seq_length: PositiveInt = 2048
-    tie_word_embeddings: StrictBool = True
     layer_norm_epsilon: PositiveFloat = 1e-5
 
     attribute_map = {"n_embed": "hidden_size", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
@@ -156,7 +152,6 @@ class Falcon(LayerNormDecoder):
     num_ln_in_parallel_attn: PositiveInt | None = None
     bias: StrictBool = False
     alibi: StrictBool = False
-    tie_word_embeddings: StrictBool = True
     activation: StrictStr = "gelu"
     layer_norm_epsilon: PositiveFloat = 1e-5
     rope_theta: PositiveFloat | None = None
@@ -233,7 +228,6 @@ class Mpt(LayerNormDecoder):
     max_seq_len: PositiveInt = 2048
     expansion_ratio: PositiveInt = 4
     no_bias: StrictBool = True
-    tie_word_embeddings: StrictBool = True
     attn_config: JsonDict | None = None
     layer_norm_epsilon: PositiveFloat = 1e-5
 

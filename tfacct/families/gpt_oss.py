@@ -17,6 +17,7 @@ class GptOssBase(Decoder):
     defaults = dict(rms_norm_eps=1e-5, rope_theta=150_000.0)
     num_local_experts: PositiveInt = 128
     num_experts_per_tok: PositiveInt = 4
+    attention_bias: StrictBool = True
     attribute_map = {"num_experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"}
     ignored_fields = "initial_context_length swiglu_limit swiglu_alpha"
     transposed_weights = ("blocks.*.mlp.experts.",)
@@ -37,7 +38,6 @@ class GptOss(GptOssBase):
     sizes = dict(mlp=2880, kv_heads=8)
     sliding_window: Window | None = 128
     layer_types: LayerTypes | None = None
-    attention_bias: StrictBool = True
 
     def layers(self) -> list[Layer]:
         return [Layer(window) for window in self.windows(lambda number: number % 2 == 0, self.sliding_window)]
@@ -49,7 +49,6 @@ class OpenAIPrivacyFilter(GptOssBase):
 
     sizes = dict(vocab=200064, hidden=640, mlp=640, layers=8, heads=14, kv_heads=2)
     sliding_window: PositiveInt = 128
-    attention_bias: StrictBool = True
     reference_only = "tie_word_embeddings"  # there is no head
     task_heads = {"ForTokenClassification": TOKENS, "Model": BODY}
     module_names = {"lm_head": ABSENT}

@@ -122,7 +122,6 @@ class HYV4(HyperConnected, DsaDecoder):
     q_lora_rank: PositiveInt = 1536
     first_k_dense_replace: NonNegativeInt | None = None  # type: ignore[assignment]
     indexer_types: IndexerTypes | None = None
-    hc_mult: PositiveInt = 4
     hc_magnitude: PositiveFloat = 2.0
     reference_only = "first_k_dense_replace"
     ignored_fields = "learnable_sink_init swiglu_limit"

@@ -7,10 +7,10 @@ from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import DeltaNet
 from tfacct.base.errors import ConfigError
 from tfacct.base.pydantic_messages import format_value
-from tfacct.families.decoder import Decoder, Layer
+from tfacct.families.decoder import Decoder, Layer, SharedExperts
 from tfacct.families.family import Family, submodules
-from tfacct.families.fields import divide_exactly, is_size
-from tfacct.families.layer_kinds import FULL, validated_layer_types
+from tfacct.families.fields import JsonDict, PositiveInt, divide_exactly, is_size
+from tfacct.families.layer_kinds import FULL, LayerTypes, validated_layer_types
 from tfacct.ledger.lines import CHUNK
 from tfacct.ledger.workload import Workload
 
@@ -88,6 +88,8 @@ def delta_tensors(module: str, decay: str = "") -> dict[str, str]:
 class DeltaDecoder(HybridFamily, Decoder):
     """Layers of kind `linear_attention` have DeltaNet after a norm; the others are the family's own layers."""
 
+    layer_types: LayerTypes | None = None
+
     constant_axes = frozenset({CHUNK, "Qc"})
     layer_module_names = {"delta_norm": "input_layernorm"}
     conv_module = "delta.conv"
@@ -160,8 +162,28 @@ class KimiDeltaDecoder(DeltaDecoder):
         )
 
 
+class KimiExperts(SharedExperts):
+    """Experts with the names of Kimi Linear."""
+
+    num_local_experts: PositiveInt
+    n_shared_experts: PositiveInt = 1
+
+    attribute_map = {
+        "num_experts": "num_local_experts",
+        "num_experts_per_token": "num_experts_per_tok",
+        "num_shared_experts": "n_shared_experts",
+        "model_max_length": "max_position_embeddings",
+    }
+    expert_count = "num_local_experts"
+
+
 class LowRankKimiDeltaDecoder(KimiDeltaDecoder):
     """KDA with low-rank projections for gates and decays. Its sizes may be in linear_attn_config."""
+
+    linear_attn_config: JsonDict | None = None
+    linear_head_dim: PositiveInt = 128
+    linear_conv_kernel_dim: PositiveInt = 4
+    linear_num_heads: PositiveInt = 32
 
     size_fields: ClassVar[Mapping[str, str]] = {
         "linear_head_dim": "head_dim",
@@ -169,6 +191,8 @@ class LowRankKimiDeltaDecoder(KimiDeltaDecoder):
         "linear_conv_kernel_dim": "short_conv_kernel_size",
     }
     """Field → its name in linear_attn_config, which takes precedence."""
+    reference_only = "-linear_attn_config"
+    attention_options = dict(rotary=None)
     layer_module_names = delta_modules(
         "self_attn",
         "",

@@ -6,7 +6,7 @@ from typing import Any
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import HyperConnection, HyperHead, HyperMean
 from tfacct.families.decoder import DecoderBase
-from tfacct.families.fields import PositiveFloat
+from tfacct.families.fields import PositiveFloat, PositiveInt
 
 PUBLISHED_HYPER_CONNECTIONS = (r"\.hc_(attn|ffn)_(fn|base|scale)$", r".\1_hc.\2")
 """Entries for checkpoint_conversion_mapping: published files have no modules for them."""
@@ -31,6 +31,7 @@ class HyperConnected(DecoderBase):
     """hc_mult residual streams around the sublayers of every layer, joined before the head."""
 
     hc_eps: PositiveFloat = 1e-6
+    hc_mult: PositiveInt = 4
 
     module_names = {"hc_head.weights": "model.hc_head"}
     tensor_names = {

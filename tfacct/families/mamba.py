@@ -119,6 +119,15 @@ class MambaBase(ConvolutionFamily, DecoderBase):
 
     hidden_size: PositiveInt
     num_hidden_layers: LayerCount
+    state_size: PositiveInt = 128
+    expand: PositiveInt = 2
+    conv_kernel: PositiveInt = 4
+    use_bias: StrictBool = False
+    use_conv_bias: StrictBool = True
+    tie_word_embeddings: StrictBool = False
+    hidden_act: StrictStr = "silu"
+    layer_norm_epsilon: PositiveFloat = 1e-5
+    rms_norm: StrictBool | None = None
 
     reference_only = "rms_norm"
     task_heads = DECODER
@@ -138,17 +147,9 @@ class MambaBase(ConvolutionFamily, DecoderBase):
 class Mamba(MambaBase):
     """Mamba: no attention; each layer is a short convolution and a recurrence over a state of fixed size."""
 
-    state_size: PositiveInt = 16
-    expand: PositiveInt = 2
+    defaults = dict(state_size=16, tie_word_embeddings=True)
     intermediate_size: PositiveInt = Field(default_factory=lambda fields: fields["expand"] * fields["hidden_size"])
-    conv_kernel: PositiveInt = 4
     time_step_rank: PositiveIntOrAuto = AUTO
-    use_bias: StrictBool = False
-    use_conv_bias: StrictBool = True
-    tie_word_embeddings: StrictBool = True
-    hidden_act: StrictStr = "silu"
-    layer_norm_epsilon: PositiveFloat = 1e-5
-    rms_norm: StrictBool | None = None
     pad_vocab_size_multiple: PositiveInt | None = None
 
     reference_only = "pad_vocab_size_multiple"
@@ -211,17 +212,8 @@ class Mamba2(Mamba2Family, MambaBase):
     sizes = dict(vocab=32768, hidden=4096, layers=64)
     num_heads: PositiveInt = 128
     head_dim: PositiveInt = 64
-    state_size: PositiveInt = 128
     n_groups: PositiveInt = 8
-    expand: PositiveInt = 2
-    conv_kernel: PositiveInt = 4
     chunk_size: PositiveInt = 256
-    use_bias: StrictBool = False
-    use_conv_bias: StrictBool = True
-    tie_word_embeddings: StrictBool = False
-    hidden_act: StrictStr = "silu"
-    layer_norm_epsilon: PositiveFloat = 1e-5
-    rms_norm: StrictBool | None = None
 
     ignored_fields = """residual_in_fp32 rescale_prenorm_residual time_step_rank time_step_min time_step_max
         time_step_floor time_step_limit norm_before_gate"""
@@ -465,6 +457,11 @@ class ZambaDecoder(HybridFamily, Decoder):
         head_dim=Field(default_factory=joined_head_dim), tie_word_embeddings=True, hidden_act="gelu", rms_norm_eps=1e-5
     )
     attention_hidden_size: PositiveInt | None = None
+    n_mamba_heads: PositiveInt = 2
+    mamba_d_state: PositiveInt = 16
+    mamba_d_conv: PositiveInt = 4
+    mamba_expand: PositiveInt = 2
+    layers_block_type: LayerTypes | None = None
     required_values = {"tie_word_embeddings": True}
     attribute_map = {"layer_types": "layers_block_type", "attention_head_dim": "head_dim"}
     task_heads = CLASSIFYING
@@ -554,20 +551,16 @@ class Zamba2(Mamba2Family, ZambaDecoder):
         kv_heads=SAME_AS_QUERY_HEADS,
         context=4096,
     )
+    defaults = dict(n_mamba_heads=8, mamba_d_state=64)
     use_long_context: StrictBool = False
-    layers_block_type: LayerTypes | None = None
     hybrid_layer_ids: list[NonNegativeInt] | None = None
     num_mem_blocks: PositiveInt = 1
     adapter_rank: PositiveInt = 128
     use_shared_attention_adapter: StrictBool = False
     use_mem_rope: StrictBool = False
     add_bias_linear: StrictBool = False
-    n_mamba_heads: PositiveInt = 8
     mamba_headdim: PositiveInt | None = None
     mamba_ngroups: PositiveInt = 1
-    mamba_d_state: PositiveInt = 64
-    mamba_d_conv: PositiveInt = 4
-    mamba_expand: PositiveInt = 2
     chunk_size: PositiveInt = 256
     time_step_min: PositiveFloat = 0.001
 

@@ -47,8 +47,6 @@ class MiniMax(ExpertsInEveryLayer, Decoder):
     defaults = dict(rms_norm_eps=1e-5, rope_theta=1_000_000.0)
     num_hidden_layers: LayerCount = 32
     sliding_window: Window | None = None
-    num_local_experts: PositiveInt = 8
-    num_experts_per_tok: PositiveInt = 2
     layer_types: LayerTypes | None = None
     block_size: PositiveInt = 256
     full_attn_alpha_factor: PositiveFloat = 1
@@ -173,11 +171,9 @@ class MiniMaxM2(ExpertsInEveryLayer, Decoder):
     experts in every layer."""
 
     sizes = dict(vocab=200064, hidden=3072, mlp=1536, layers=62, heads=48, kv_heads=8, head_dim=128, context=196608)
-    defaults = dict(rope_theta=5_000_000.0)
+    defaults = dict(rope_theta=5_000_000.0, num_local_experts=256, num_experts_per_tok=8)
     rotary_dim: PositiveInt | None = None
     partial_rotary_factor: Fraction | None = None
-    num_local_experts: PositiveInt = 256
-    num_experts_per_tok: PositiveInt = 8
     attn_type_list: Flags | None = None
 
     reference_only = "attn_type_list rotary_dim"
@@ -247,13 +243,11 @@ class MiniMaxM3VL(ExpertsInEveryLayer, Decoder):
     """MiniMax-M3's language model: attention to blocks of keys selected by an indexer, experts with a shared expert."""
 
     sizes = dict(vocab=200064, hidden=6144, mlp=3072, layers=60, heads=64, kv_heads=4, head_dim=128, context=524288)
-    defaults = dict(rope_theta=5_000_000.0)
+    defaults = dict(rope_theta=5_000_000.0, num_local_experts=128, num_experts_per_tok=4)
     dense_intermediate_size: PositiveInt = 12288
     shared_intermediate_size: PositiveInt = 3072
     rotary_dim: PositiveInt | None = None
     partial_rotary_factor: Fraction | None = None
-    num_local_experts: PositiveInt = 128
-    num_experts_per_tok: PositiveInt = 4
     mlp_layer_types: MlpLayerTypes | None = None
     moe_layer_freq: Flags | None = None
     first_k_dense_replace: NonNegativeInt | None = None

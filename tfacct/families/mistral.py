@@ -35,8 +35,6 @@ class Mixtral(ExpertsInEveryLayer, Mistral):
     """Mixtral: Mistral's attention, and experts in every layer."""
 
     defaults = dict(sliding_window=None, rms_norm_eps=1e-5, rope_theta=1_000_000.0)
-    num_local_experts: PositiveInt = 8
-    num_experts_per_tok: PositiveInt = 2
 
 
 class Ministral(Mistral):

@@ -68,10 +68,18 @@ class MlaDecoder(Decoder):
         return LatentAttention(hidden=self.hidden_size, **how)
 
 
-class DeepseekExperts(SharedExperts):
-    """Experts with DeepSeek's names. The selection rule of its router does not change a count."""
+class RoutedExperts(SharedExperts):
+    """Experts with DeepSeek's names."""
+
+    n_routed_experts: PositiveInt
+    n_shared_experts: PositiveInt = 1
 
     attribute_map = {"num_local_experts": "n_routed_experts"}
+
+
+class DeepseekExperts(RoutedExperts):
+    """The same. The selection rule of DeepSeek's router does not change a count."""
+
     ignored_fields = "topk_method scoring_func aux_loss_alpha seq_aux ep_size"
 
 
@@ -96,10 +104,8 @@ def check_first_indexer(indexed: list[bool], layers: int) -> list[bool]:
 class DsaDecoder(DeepseekExperts, MlaDecoder):
     """The fields that DeepSeek-V3.2 and GLM-5 share."""
 
-    moe_intermediate_size: PositiveInt = 2048
-    n_routed_experts: PositiveInt = 256
+    defaults = dict(moe_intermediate_size=2048, n_routed_experts=256)
     n_shared_experts: NonNegativeInt = 1
-    num_experts_per_tok: PositiveInt = 8
     first_k_dense_replace: NonNegativeInt = 3
     mlp_layer_types: MlpLayerTypes | None = None
     layer_types: LayerTypes | None = None

@@ -60,6 +60,10 @@ from tfacct.families.task_heads import CAUSAL_MODEL, DECODER, inside_composite
 class SharedExpertDecoder(Decoder):
     """Experts with one shared expert; norms of queries and keys."""
 
+    layer_types: LayerTypes | None = None
+    moe_intermediate_size: PositiveInt = 512
+    num_experts_per_tok: PositiveInt = 8
+
     task_heads = DECODER
     layer_module_names = {**EXPERT_MODULES, **QK_NORMS}
     layer_tensor_names = EXPERT_TENSORS
@@ -72,13 +76,11 @@ class Kolibri1(SharedExpertDecoder):
     experts with a shared expert in every layer."""
 
     sizes = dict(vocab=128000, hidden=2560, layers=50, heads=48, kv_heads=4, head_dim=128, context=262144)
+    defaults = dict(num_experts_per_tok=6)
     intermediate_size: PositiveInt | None = None  # type: ignore[assignment]
     sliding_window: Window = 513
-    layer_types: LayerTypes | None = None
-    moe_intermediate_size: PositiveInt = 512
     shared_expert_intermediate_size: PositiveInt = 512
     num_experts: PositiveInt = 384
-    num_experts_per_tok: PositiveInt = 6
 
     reference_only = "intermediate_size"
     attribute_map = {"num_local_experts": "num_experts"}
@@ -104,13 +106,11 @@ class Flint(SharedExpertDecoder):
     experts with a shared expert."""
 
     sizes = dict(vocab=150144, hidden=2048, mlp=6144, layers=49, heads=32, kv_heads=4, head_dim=128, context=262144)
+    defaults = dict(num_experts_per_tok=6)
     attention_bias: StrictBool = False
     sliding_window: Window = 513
-    layer_types: LayerTypes | None = None
-    moe_intermediate_size: PositiveInt = 512
     shared_expert_intermediate_size: PositiveInt = 1024
     num_experts: PositiveInt = 256
-    num_experts_per_tok: PositiveInt = 6
     decoder_sparse_step: PositiveInt = 1
     mlp_only_layers: list[NonNegativeInt] | None = None
 
@@ -331,6 +331,9 @@ class Afmoe(Decoder):
 class GatedHeadsDecoder(SharedExpertDecoder):
     """Gated attention; query heads and rotary embedding differ by layer."""
 
+    attention_bias: StrictBool = False
+    mlp_layer_types: MlpLayerTypes | None = None
+
     layer_module_names = {**mlp_modules("mlp.shared_experts", at="mlp.shared"), "attn.gate_proj": "self_attn.g_proj"}
     partial_rotary = True
     odd_heads, head_names = True, "query heads of a layer by num_key_value_heads"
@@ -342,16 +345,11 @@ class Laguna(GatedHeadsDecoder):
     a shared expert."""
 
     sizes = dict(vocab=100352, hidden=2048, mlp=8192, layers=40, heads=48, kv_heads=8, head_dim=128, context=131072)
-    attention_bias: StrictBool = False
     gating: StrictBool | StrictStr = True
     num_attention_heads_per_layer: list[PositiveInt] | None = None
     sliding_window: Window = 512
-    layer_types: LayerTypes | None = None
-    mlp_layer_types: MlpLayerTypes | None = None
-    moe_intermediate_size: PositiveInt = 512
     shared_expert_intermediate_size: PositiveInt = 512
     num_experts: PositiveInt = 256
-    num_experts_per_tok: PositiveInt = 8
     decoder_sparse_step: PositiveInt = 1
     mlp_only_layers: list[NonNegativeInt] | None = None
     gating_types: list[StrictStr] | None = None
@@ -399,10 +397,9 @@ class Step3p5(GatedHeadsDecoder):
     with a shared expert."""
 
     sizes = dict(vocab=128815, hidden=4096, mlp=11264, layers=45, heads=64, kv_heads=8, head_dim=128, context=128000)
-    defaults = dict(rms_norm_eps=1e-5)
+    defaults = dict(rms_norm_eps=1e-5, moe_intermediate_size=1280)
     rope_theta: PositiveFloat | Annotated[list[PositiveFloat], Field(min_length=1)] | None = None  # type: ignore[assignment]
     partial_rotary_factors: list[float] | None = None
-    attention_bias: StrictBool = False
     mlp_bias: StrictBool = False
     gating: StrictBool = True
     use_head_wise_attn_gate: StrictBool = True
@@ -411,13 +408,9 @@ class Step3p5(GatedHeadsDecoder):
     num_sliding_attention_heads: PositiveInt | None = None
     attention_other_setting: JsonDict | None = None
     per_layer_config: JsonDict | None = None  # by the number of the layer, as transformers 5 writes these heads
-    layer_types: LayerTypes | None = None
-    mlp_layer_types: MlpLayerTypes | None = None
     moe_layers_enum: StrictStr | list[NonNegativeInt] | None = None  # a text with commas, or a list
     first_k_dense_replace: NonNegativeInt | None = None
-    moe_intermediate_size: PositiveInt = 1280
     n_routed_experts: PositiveInt = 288
-    num_experts_per_tok: PositiveInt = 8
     share_expert_dim: PositiveInt = 1280
     num_nextn_predict_layers: NonNegativeInt = 0
 

@@ -91,7 +91,6 @@ class OlmoHybrid(DeltaDecoder, Olmo2):
 
     sizes = dict(vocab=100352, hidden=3840, layers=32, heads=30, context=65536)
     defaults = dict(rms_norm_eps=1e-6)
-    layer_types: LayerTypes | None = None
     linear_num_key_heads: PositiveInt = SAME_AS_QUERY_HEADS
     linear_num_value_heads: PositiveInt = SAME_AS_QUERY_HEADS
     linear_key_head_dim: PositiveInt = Field(

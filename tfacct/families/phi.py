@@ -88,11 +88,9 @@ class Phimoe(ExpertsInEveryLayer, Mistral):
     """Phi-3.5-MoE: Mixtral's layer, with LayerNorm, and with biases if attention_bias or lm_head_bias is set."""
 
     sizes = dict(vocab=32064, hidden=4096, mlp=6400, layers=32, heads=32)
-    defaults = dict(sliding_window=None, rms_norm_eps=1e-5, rope_theta=1_000_000.0)
+    defaults = dict(sliding_window=None, rms_norm_eps=1e-5, rope_theta=1_000_000.0, num_local_experts=16)
     attention_bias: StrictBool = False
     lm_head_bias: StrictBool = False
-    num_local_experts: PositiveInt = 16
-    num_experts_per_tok: PositiveInt = 2
     class_prefixes = ("Phimoe", "PhiMoE")  # the published files write PhiMoE
     constant_axes = frozenset({"A"})  # the class chooses two experts
     checkpoint_conversion_mapping = ((r"\.(block_sparse_moe|mlp)\.gate\.", ".mlp.router."),)

@@ -111,6 +111,11 @@ class GatedSharedExpert(DecoderBase):
     """Experts, and one shared expert with its own width and a gate; dense layers by decoder_sparse_step and
     mlp_only_layers."""
 
+    moe_intermediate_size: PositiveInt = 512
+    shared_expert_intermediate_size: PositiveInt = 512
+    num_experts: PositiveInt = 512
+    num_experts_per_tok: PositiveInt
+
     layer_module_names = {
         **EXPERT_MODULES,
         **mlp_modules("mlp.shared_expert", at="mlp.shared"),
@@ -128,11 +133,10 @@ class Qwen2Moe(GatedSharedExpert, Qwen):
     """Qwen2-MoE: Qwen2's attention; experts, and one gated shared expert."""
 
     sizes = dict(mlp=5632, kv_heads=16)
+    defaults = dict(
+        moe_intermediate_size=1408, shared_expert_intermediate_size=5632, num_experts=60, num_experts_per_tok=4
+    )
     qkv_bias: StrictBool = True
-    moe_intermediate_size: PositiveInt = 1408
-    shared_expert_intermediate_size: PositiveInt = 5632
-    num_experts: PositiveInt = 60
-    num_experts_per_tok: PositiveInt = 4
     decoder_sparse_step: PositiveInt = 1
     mlp_only_layers: list[NonNegativeInt] | None = None
     null_means = {}
@@ -180,7 +184,6 @@ class QwenNext(DeltaDecoder):
     linear_value_head_dim: PositiveInt = 128
     linear_num_key_heads: PositiveInt = 16
     linear_num_value_heads: PositiveInt = 32
-    layer_types: LayerTypes | None = None
     full_attention_interval: PositiveInt = 4
     attn_output_gate: StrictBool = True
     required_values = {"attn_output_gate": True}
@@ -206,10 +209,7 @@ class Qwen3Next(GatedSharedExpert, QwenNext):
     gated shared expert."""
 
     sizes = dict(vocab=151936, hidden=2048, mlp=5632, layers=48, heads=16, kv_heads=2)
-    moe_intermediate_size: PositiveInt = 512
-    shared_expert_intermediate_size: PositiveInt = 512
-    num_experts: PositiveInt = 512
-    num_experts_per_tok: PositiveInt = 10
+    defaults = dict(num_experts_per_tok=10)
     decoder_sparse_step: PositiveInt = 1
     mlp_only_layers: list[NonNegativeInt] | None = None
     attribute_map = {"num_local_experts": "num_experts"}
@@ -241,11 +241,8 @@ class Qwen3_5Moe(GatedSharedExpert, Qwen3_5):
     """Qwen3.5 with experts: Qwen3.5's layers with experts and one gated shared expert instead of dense MLPs."""
 
     sizes = dict(hidden=2048, layers=40, kv_heads=2)
+    defaults = dict(num_experts=256, num_experts_per_tok=8)
     intermediate_size: PositiveInt | None = None  # type: ignore[assignment]  # the class has none
-    moe_intermediate_size: PositiveInt = 512
-    shared_expert_intermediate_size: PositiveInt = 512
-    num_experts: PositiveInt = 256
-    num_experts_per_tok: PositiveInt = 8
     class_prefixes = ("Qwen3_5Moe", "Qwen3_5MoeText")
     reference_only = "intermediate_size"
     attribute_map = {"num_local_experts": "num_experts"}

@@ -14,14 +14,13 @@ from tfacct.families.task_heads import BODY, TOKENS_CLASSIFIED, TaskHead
 class XLM(BertLike):
     """XLM: an encoder of post-norm layers like BERT's, with embeddings of languages and a head of one matrix."""
 
-    vocab_size: PositiveInt = 30145
+    defaults = dict(vocab_size=30145)
     emb_dim: PositiveInt = 2048
     n_layers: LayerCount = 12
     n_heads: PositiveInt = 16
     n_langs: PositiveInt = 1
     use_lang_emb: StrictBool = True
     max_position_embeddings: PositiveInt = 512
-    tie_word_embeddings: StrictBool = True
     gelu_activation: StrictBool = True
     sinusoidal_embeddings: StrictBool = False
     layer_norm_eps: PositiveFloat = 1e-12

@@ -63,13 +63,12 @@ class MaskedEmbedding(Embedding):
 class XLNet(BertLike):
     """XLNet: post-norm layers like BERT's; attention also scores distances, by projections of sines and cosines."""
 
-    vocab_size: PositiveInt = 32000
+    defaults = dict(vocab_size=32000)
     d_model: PositiveInt = 1024
     n_layer: LayerCount = 24
     n_head: PositiveInt = 16
     d_inner: PositiveInt = 4096
     d_head: PositiveInt | None = None
-    tie_word_embeddings: StrictBool = True
     ff_activation: StrictStr = "gelu"
     layer_norm_eps: PositiveFloat = 1e-12
     attn_type: StrictStr = "bi"

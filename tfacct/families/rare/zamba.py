@@ -7,7 +7,6 @@ from tfacct.architecture.parts import Mamba, Mixer
 from tfacct.architecture.parts.part import STATE_BITS
 from tfacct.base.record import record
 from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictBool, StrictStr, divide_exactly
-from tfacct.families.layer_kinds import LayerTypes
 from tfacct.families.mamba import (
     AUTO,
     HYBRID,
@@ -84,13 +83,8 @@ class Zamba(ZambaDecoder):
 
     sizes = dict(vocab=32000, hidden=3712, mlp=14848, layers=76, heads=16, kv_heads=16, context=4096)
     hidden_mamba_act: StrictStr = "silu"
-    layers_block_type: LayerTypes | None = None
     attn_layer_period: PositiveInt = 6
     attn_layer_offset: NonNegativeInt = 4
-    n_mamba_heads: PositiveInt = 2
-    mamba_d_state: PositiveInt = 16
-    mamba_d_conv: PositiveInt = 4
-    mamba_expand: PositiveInt = 2
     mamba_dt_rank: PositiveIntOrAuto = AUTO
     mamba_conv_bias: StrictBool = True
     mamba_proj_bias: StrictBool = False
