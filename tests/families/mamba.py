@@ -28,7 +28,7 @@ family("falcon_mamba", MAMBA, expand=3,
     SILENT={"ssm_cfg": {}, "pad_vocab_size_multiple": 181, "d_model": 42, "d_inner": 71})
 family("bamba", GROUPED, vocab_size=211, num_hidden_layers=3, head_dim=20, max_position_embeddings=103,
     attn_layer_indices=[1], mamba_n_heads=6, mamba_n_groups=2, mamba_d_state=5, mamba_d_conv=8, mamba_chunk_size=12,
-    mamba_proj_bias=True, attention_bias=True, mlp_bias=True,
+    mamba_proj_bias=True, attention_bias=True, mlp_bias=True, COMPARED={"odd heads": {"head_dim": 9}},
     REQUIRED={"num_hidden_layers": 3, "attn_layer_indices": [1]},
     SILENT={"mamba_d_head": 16})
 # Dense layers: the class does not sum the router's weights to 1.

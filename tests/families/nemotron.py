@@ -9,7 +9,7 @@ def _layer(group: int | None, times: float | None) -> dict[str, dict[str, object
 
 # fmt: off
 family("nemotron", GROUPED, head_dim=20, vocab_size=337, max_position_embeddings=93, attention_bias=True, mlp_bias=True,
-    LOGITS={"without biases": {"attention_bias": False, "mlp_bias": False}},
+    COMPARED={"odd heads": {"head_dim": 9}}, LOGITS={"without biases": {"attention_bias": False, "mlp_bias": False}},
     REQUIRED={"num_hidden_layers": 2, "num_key_value_heads": 8})
 family("nemotron-nas", vocab_size=461, hidden_size=96, num_hidden_layers=5, num_attention_heads=8,
     max_position_embeddings=47, intermediate_size=None, num_key_value_heads=None,

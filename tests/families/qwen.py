@@ -39,7 +39,7 @@ QWEN3_NEXT = family("qwen3_next", GROUPED, hidden_size=44, num_hidden_layers=4, 
     max_position_embeddings=53, moe_intermediate_size=37, shared_expert_intermediate_size=29, num_experts=7,
     num_experts_per_tok=4, mlp_only_layers=[1], full_attention_interval=3, linear_conv_kernel_dim=5,
     linear_key_head_dim=10, linear_value_head_dim=11, linear_num_key_heads=3, linear_num_value_heads=6,
-    BY_KEY_HEAD=True,
+    BY_KEY_HEAD=True, VARIANTS={"odd heads": {"head_dim": 17}},
     LOGITS={
         "": None,
         "of every expert": {"num_experts_per_tok": 7},

@@ -141,14 +141,12 @@ class DecoderBase(Family):
     """The class cannot run another head_dim than hidden_size / num_attention_heads."""
     grouped_queries: ClassVar[bool] = True
     """False if the class has a key/value head for every query head."""
-    odd_heads: ClassVar[bool] = False
-    """Heads may have an odd size, because only part of each has a rotary embedding."""
     head_names: ClassVar[str] = ""
     """Query heads by key/value heads in errors, if layers differ in either."""
     rope_pairs: ClassVar[Literal["halves", "neighbours"]] = "halves"
     """Which two elements of a head rotate together: one of each half, or neighbours."""
     partial_rotary: ClassVar[bool] = False
-    """A part of each head has a rotary embedding, by `rotary_size`."""
+    """A part of each head has a rotary embedding, by `rotary_size`. It is even; a head may have an odd size."""
     rope_by_kind: ClassVar[Mapping[str, Mapping[str, Any]] | None] = None
     """rope_parameters of layers with and without a window, if a config has none. None: all layers share theirs."""
     all_layers_have_experts: ClassVar[bool] = False
@@ -224,7 +222,7 @@ class DecoderBase(Family):
             group = divide_exactly(layer.heads or self.num_attention_heads, kv_heads, self.head_names)
         else:
             group = self.divide("num_attention_heads", "num_key_value_heads")
-        size = self.head_dim if self.odd_heads else require_even(self.head_dim)
+        size = self.head_dim if self.partial_rotary else require_even(self.head_dim)
         return {"kv_heads": kv_heads, "group": group, "head_dim": size}
 
     def attention(self, layer: Any, **overrides: Any) -> AnyAttention:

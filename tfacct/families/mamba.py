@@ -290,14 +290,15 @@ class Bamba(Mamba2Hybrid):
     task_heads = DECODER
     module_names = FINAL_LAYERNORM
     layer_module_names = FEED_FORWARD
+    partial_rotary = True
 
     def layers(self) -> list[Layer]:
         """Attention in the layers of attn_layer_indices."""
         attends = self.attn_layer_indices or []
         return [Layer(kind=FULL if number in attends else "") for number in range(self.num_hidden_layers)]
 
-    def attention(self, layer: Layer, **overrides: Any) -> Any:
-        return super().attention(layer, rope_dim=require_even(self.head_dim // 2))
+    def rotary_size(self, layer: Any = None) -> int:
+        return require_even(self.head_dim // 2, "head_dim / 2 =")
 
 
 def _floats(count: int) -> CoreSchema:

@@ -273,7 +273,7 @@ class MiniMaxM3VL(ExpertsInEveryLayer, Decoder):
         **submodules("attn.indexer", "self_attn.indexer", "q_proj k_proj q_norm k_norm", scores=""),
     }
     all_layers_have_experts = False
-    norm_weight_minus_one = True
+    partial_rotary = norm_weight_minus_one = True
     activation = "swigluoai"
     mlp_options = dict(width=attrgetter("dense_intermediate_size"))
     experts_options = dict(shared=attrgetter("shared_intermediate_size"), shared_first=True)
@@ -342,7 +342,7 @@ class MiniMaxM3VL(ExpertsInEveryLayer, Decoder):
 
     def attention(self, layer: Layer, **overrides: Any) -> AnyAttention:
         """Attention to all keys, or to those selected by an indexer. Raises ConfigError."""
-        overrides = {"rope_dim": self.rotary_size(), "qk_norm": QKNorm(self.rms_norm_eps, less_one=True)}
+        overrides = {"qk_norm": QKNorm(self.rms_norm_eps, less_one=True)}
         if layer.kind != SPARSE:
             return super().attention(layer, **overrides)
         sizes = {name: self.indexer_sizes().get(name, getattr(self, name)) for name in OF_INDEXER.values()}

@@ -336,7 +336,7 @@ class GatedHeadsDecoder(SharedExpertDecoder):
 
     layer_module_names = {**mlp_modules("mlp.shared_experts", at="mlp.shared"), "attn.gate_proj": "self_attn.g_proj"}
     partial_rotary = True
-    odd_heads, head_names = True, "query heads of a layer by num_key_value_heads"
+    head_names = "query heads of a layer by num_key_value_heads"
     experts_options = dict(shared_first=True)
 
 

@@ -55,7 +55,7 @@ class Phi(DecoderBase):
     order, shares_norm = "parallel", True
     head_dim = DIVIDED_HEAD_DIM
     head_options = dict(bias=True)
-    partial_rotary = odd_heads = True
+    partial_rotary = True
 
 
 class Phi3(Mistral):
@@ -71,6 +71,7 @@ class Phi3(Mistral):
         **attention_modules("self_attn", "qkv_proj", "qkv_proj", "qkv_proj"),
         **mlp_modules("mlp", up="gate_up_proj", gate="gate_up_proj"),
     }
+    partial_rotary = True
 
     def rope(self) -> Rotary:
         """`longrope`, also under its two earlier names."""

@@ -23,7 +23,7 @@ from tfacct.families.decoder import (
     with_experts,
 )
 from tfacct.families.family import SAME_AS_QUERY_HEADS, mlp_modules
-from tfacct.families.fields import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool
+from tfacct.families.fields import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, require_even
 from tfacct.families.hybrid import DeltaDecoder, delta_modules, delta_tensors
 from tfacct.families.layer_kinds import FULL, SLIDING, Flags, LayerTypes, MlpLayerTypes, moe_layers, sparse_layers
 from tfacct.families.task_heads import CLASSIFYING, DECODER, LABELLING, REWARD, STEPS
@@ -290,6 +290,7 @@ class Qwen1(PartialRotaryDecoder):
 
     def check(self) -> None:
         super().check()
+        require_even(self.head_dim)  # the class rotates whole heads
         if self.mlp_width == 0:
             raise self.refused("intermediate_size", self.intermediate_size)
 
@@ -380,7 +381,7 @@ class MiMoV2Flash(Decoder):
     }
     expert_count = "n_routed_experts"
     attention_out_bias = False
-    odd_heads, head_names = True, "num_attention_heads by key/value heads of a layer"
+    head_names = "num_attention_heads by key/value heads of a layer"
     scales = property(lambda self: Scales(values=self.attention_value_scale))
     attention_options = dict(value_dim=attrgetter("v_head_dim"), scales=attrgetter("scales"))
 
