@@ -77,7 +77,6 @@ class LightningHybrid(SharedExperts, Decoder):
     ignored_fields = """score_function scoring_func seq_aux topk_method router_dtype moe_router_enable_expert_bias
         moe_router_enable_shared_expert moe_router_enable_routed_scaling use_rmsnorm embedding_dropout output_dropout
         norm_head router_type rope_traditional"""
-    task_heads = DECODER
     expert_count, shared_expert_count = "num_experts", "num_shared_experts"
 
     def hf_unsupported(self) -> str | None:

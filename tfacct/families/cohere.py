@@ -13,7 +13,7 @@ from tfacct.families.decoder import QK_NORMS, Decoder, Layer, Window, expert_mod
 from tfacct.families.family import ABSENT, SAME_AS_QUERY_HEADS, mlp_modules
 from tfacct.families.fields import JsonDict, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, MlpLayerTypes, sparse_layers
-from tfacct.families.task_heads import BODY, CAUSAL_MODEL, DECODER
+from tfacct.families.task_heads import BODY, CAUSAL_MODEL
 
 IGNORED_FIELDS = """use_parallel_block use_parallel_embedding use_embedding_sharing use_gated_activation
     position_embedding_type rotary_pct layer_switch order_of_interleaved_layers"""
@@ -27,7 +27,6 @@ class CohereBase(Decoder):
     attention_bias: StrictBool = False
     layer_norm_eps: PositiveFloat = 1e-5
     logit_scale: PositiveFloat = 0.0625
-    task_heads = DECODER
     rope_pairs = "neighbours"
     norm_kind, norm_learned, eps_field = "layer", "scale", "layer_norm_eps"
     order, shares_norm = "parallel", True

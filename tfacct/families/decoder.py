@@ -39,7 +39,7 @@ from tfacct.families.fields import (
     require_even,
 )
 from tfacct.families.layer_kinds import check_top_k, layer_windows, rope_parameters_by_kind, sparse_layers
-from tfacct.families.task_heads import LABELLING
+from tfacct.families.task_heads import DECODER
 
 Window = Annotated[int, int_between(2)]
 QK_NORMS = submodules("attn", "self_attn", "q_norm k_norm")
@@ -364,7 +364,7 @@ class Decoder(DecoderBase):
     rope_parameters: JsonDict | None = None
 
     dropouts = {"attention": ("attention_dropout", 0.0)}
-    task_heads = LABELLING
+    task_heads = DECODER
     module_names = {"embed": ".embed_tokens", "final_norm": ".norm", "lm_head": "lm_head"}
     layer_module_names = {
         "attn_norm": "input_layernorm",

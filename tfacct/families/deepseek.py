@@ -117,6 +117,7 @@ class DeepseekV3(MtpLayers, DeepseekBase):
     sizes = dict(mlp=18432, kv_heads=128, context=4096)
     defaults = dict(moe_intermediate_size=2048, n_routed_experts=256, first_k_dense_replace=3)
     nested_defaults = dict(vocab_size=129280, hidden_size=7168, num_hidden_layers=61, num_attention_heads=128)
+    task_heads = LABELLING
 
 
 class DeepseekV32(MtpLayers, DsaDecoder):
@@ -140,7 +141,6 @@ class Youtu(MlaDecoder):
 
     sizes = dict(vocab=128256, hidden=2048, mlp=6144, layers=32, heads=16, kv_heads=16, context=131072)
     defaults = dict(tie_word_embeddings=True)
-    task_heads = DECODER
     ignored_fields = "embedding_initializer_range"
 
 
@@ -229,7 +229,6 @@ class Dots1(DeepseekExperts, Decoder):
     v_head_dim: PositiveInt | None = None
     reference_only = "v_head_dim"
     null_means = {"num_key_value_heads": "num_attention_heads"}
-    task_heads = DECODER
     layer_module_names = QK_NORMS
     qk_norm = QKNorm(0)
 
@@ -619,7 +618,6 @@ class KimiLinear(KimiExperts, LowRankKimiDeltaDecoder, MlaDecoder):
     moe_layer_freq: PositiveInt = 1
     required_values = {"mla_use_nope": True, "moe_layer_freq": 1, "tie_word_embeddings": False}
     checkpoint_conversion_mapping = (LowRankKimiDeltaDecoder.published_forget_gate,)
-    task_heads = DECODER
     ignored_fields = "moe_renormalize moe_router_activation_func num_expert_group use_grouped_topk"
 
     def experts(self, **overrides: Any) -> Experts:

@@ -10,7 +10,7 @@ from tfacct.families.decoder import Decoder, MoeWithShared, expert_modules, expe
 from tfacct.families.family import NULL_HEADS
 from tfacct.families.fields import CoreSchema, NonNegativeInt, PositiveInt, StrictBool, int_between
 from tfacct.families.layer_kinds import MlpLayerTypes
-from tfacct.families.task_heads import DECODER, inside_composite
+from tfacct.families.task_heads import inside_composite
 
 Pair = Annotated[
     list[int], CoreSchema(core_schema.list_schema(int_between(1).schema, strict=True, min_length=2, max_length=2))
@@ -24,7 +24,6 @@ class ErnieBase(Decoder):
     sizes = dict(vocab=103424, context=131072)
     defaults = dict(tie_word_embeddings=True, rms_norm_eps=1e-5, rope_theta=500_000.0)
     use_bias: StrictBool = False
-    task_heads = DECODER
     attention_bias = mlp_bias = property(attrgetter("use_bias"))
     rope_pairs = "neighbours"
 

@@ -8,7 +8,7 @@ from tfacct.families.decoder import NORMS_AFTER, QK_NORMS, Decoder, Layer, Share
 from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictStr
 from tfacct.families.layer_kinds import LayerTypes, MlpLayerTypes
 from tfacct.families.llama import OwnCodeLlama
-from tfacct.families.task_heads import DECODER
+from tfacct.families.task_heads import LABELLING
 
 
 class Exaone(OwnCodeLlama):
@@ -63,6 +63,8 @@ class Exaone4(ExaoneWindows):
     """EXAONE 4: norms after attention and MLP instead of before, norms of queries and keys; three layers of four have a
     window, the others have no rotary embedding."""
 
+    task_heads = LABELLING
+
     layer_module_names = NORMS_AFTER
     norms = "after"
 
@@ -79,7 +81,6 @@ class ExaoneMoe(SharedExperts, ExaoneWindows):
     mlp_layer_types: MlpLayerTypes | None = None
     attribute_map = {"num_local_experts": "num_experts"}
     ignored_fields = "scoring_func topk_method"
-    task_heads = DECODER
     expert_count, shared_expert_count = "num_experts", "num_shared_experts"
 
     def moe_layers(self) -> list[bool]:

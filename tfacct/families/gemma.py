@@ -47,7 +47,7 @@ from tfacct.families.layer_kinds import (
     rope_of_kind,
     sizes_by_layer,
 )
-from tfacct.families.task_heads import CAUSAL_MODEL, CLASSIFYING, DECODER, TaskHead
+from tfacct.families.task_heads import CAUSAL_MODEL, CLASSIFYING, DECODER, LABELLING, TaskHead
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Table, Unused
 
@@ -60,6 +60,7 @@ class GemmaBase(Decoder):
     sizes = dict(head_dim=256, context=8192)
     defaults = dict(tie_word_embeddings=True, hidden_act="gelu_pytorch_tanh")
     attention_bias: StrictBool = False
+    task_heads = LABELLING
     norm_weight_minus_one = True
     embedding_options = dict(scaled=True)  # by √hidden_size
     mask = property(lambda self: "prefix" if self.use_bidirectional_attention else "causal")

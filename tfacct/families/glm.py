@@ -23,7 +23,7 @@ from tfacct.families.mla import (
     RoutedExperts,
     check_first_indexer,
 )
-from tfacct.families.task_heads import DECODER, inside_composite
+from tfacct.families.task_heads import LABELLING, inside_composite
 from tfacct.ledger.einsum import Mask, Size
 from tfacct.ledger.lines import RATES, Line, Matmul, Pointwise
 from tfacct.ledger.workload import COMPRESSED
@@ -35,6 +35,7 @@ class Glm(PartialRotaryDecoder):
     sizes = dict(vocab=151552, hidden=4096, mlp=13696, layers=40, heads=32, kv_heads=2, head_dim=128, context=131072)
     defaults = dict(partial_rotary_factor=0.5, rms_norm_eps=1.5625e-07)
     attention_bias: StrictBool = True
+    task_heads = LABELLING
     layer_module_names = mlp_modules("mlp", up="gate_up_proj", gate="gate_up_proj")
     rope_pairs, attention_out_bias = "neighbours", False
 
@@ -62,7 +63,6 @@ class Glm4Moe(RoutedExperts, PartialRotaryDecoder):
         (r"\.attention\.query_layernorm\.", ".self_attn.q_norm."),
         (r"\.attention\.key_layernorm\.", ".self_attn.k_norm."),
     )
-    task_heads = DECODER
     layer_module_names = QK_NORMS
     qk_norm, attention_out_bias = QKNorm(0), False
 
@@ -85,7 +85,6 @@ class Glm4MoeLite(RoutedExperts, MlaDecoder):
     reference_only = "first_k_dense_replace"
     attribute_map = {"head_dim": "qk_rope_head_dim"}
     ignored_fields = "topk_method"
-    task_heads = DECODER
 
     def moe_layers(self) -> list[bool]:
         """The class does not read first_k_dense_replace. Raises ConfigError."""
@@ -137,7 +136,6 @@ class SolarOpen(RoutedExperts, PartialRotaryDecoder):
     )
     attention_bias: StrictBool = False
     reference_only = "intermediate_size"
-    task_heads = DECODER
     attention_out_bias = False
 
     def moe_layers(self) -> list[bool]:

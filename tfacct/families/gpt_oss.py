@@ -7,7 +7,7 @@ from tfacct.families.decoder import SINK_MODULES, SINK_TENSORS, Decoder, Layer, 
 from tfacct.families.family import ABSENT
 from tfacct.families.fields import PositiveInt, StrictBool
 from tfacct.families.layer_kinds import LayerTypes
-from tfacct.families.task_heads import BODY, TOKENS, TaskHead
+from tfacct.families.task_heads import BODY, LABELLING, TOKENS, TaskHead
 
 
 class GptOssBase(Decoder):
@@ -38,6 +38,7 @@ class GptOss(GptOssBase):
     sizes = dict(mlp=2880, kv_heads=8)
     sliding_window: Window | None = 128
     layer_types: LayerTypes | None = None
+    task_heads = LABELLING
 
     def layers(self) -> list[Layer]:
         return [Layer(window) for window in self.windows(lambda number: number % 2 == 0, self.sliding_window)]

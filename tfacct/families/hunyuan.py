@@ -21,7 +21,7 @@ from tfacct.families.fields import NonNegativeInt, PositiveFloat, PositiveInt, P
 from tfacct.families.hyper_connections import HyperConnected
 from tfacct.families.layer_kinds import MlpLayerTypes, check_first_dense, check_length, sparse_layers
 from tfacct.families.mla import DsaDecoder, IndexerTypes, check_first_indexer
-from tfacct.families.task_heads import CLASSIFYING, DECODER
+from tfacct.families.task_heads import CLASSIFYING
 
 
 class HunYuanDenseV1(Decoder):
@@ -105,7 +105,6 @@ class HYV3(MoeWithShared, Decoder):
         (r"\.mlp\.router\.gate\.", ".mlp.gate."),
         (r"\.mlp\.shared_mlp\.", ".mlp.shared_experts."),
     )
-    task_heads = DECODER
     layer_module_names = QK_NORMS
     expert_count, shared_expert_count = "num_experts", "num_shared_experts"
     qk_norm = QKNorm(0)

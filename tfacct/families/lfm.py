@@ -9,7 +9,6 @@ from tfacct.families.family import mlp_modules, submodules
 from tfacct.families.fields import NonNegativeInt, PositiveFloat, PositiveInt, StrictBool
 from tfacct.families.hybrid import HybridDecoder
 from tfacct.families.layer_kinds import FULL, SLIDING, LayerTypes, validated_layer_types
-from tfacct.families.task_heads import DECODER
 
 CONV = "conv"
 
@@ -26,7 +25,6 @@ class LfmDecoder(HybridDecoder):
     attribute_map = {"tie_embedding": "tie_word_embeddings"}
     ignored_fields = """conv_dim conv_dim_out conv_use_xavier_init use_pos_enc block_dim block_mlp_init_scale
         block_norm_eps block_out_init_scale block_use_swiglu block_use_xavier_init theta"""
-    task_heads = DECODER
     module_names = {"final_norm": "model.embedding_norm"}
     layer_module_names = {
         **dict.fromkeys(("attn_norm", "conv_norm"), "operator_norm"),

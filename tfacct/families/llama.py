@@ -42,7 +42,7 @@ from tfacct.families.fields import (
     StrictStr,
 )
 from tfacct.families.layer_kinds import Flags, LayerTypes, check_length, rope_layers
-from tfacct.families.task_heads import CAUSAL_MODEL, DECODER, TOKENS, TaskHead
+from tfacct.families.task_heads import CAUSAL_MODEL, DECODER, LABELLING, TOKENS, TaskHead
 from tfacct.ledger.lines import Line, Pointwise
 
 SIZES = dict(vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32)
@@ -57,6 +57,7 @@ class Llama(Decoder):
     mlp_bias: StrictBool = False
     class_prefixes: ClassVar[tuple[str, ...]] = ("Llama", "LLaMA")  # some files write LLaMA
     nested_defaults = SIZES
+    task_heads = LABELLING
 
 
 class Arcee(Llama):
@@ -146,7 +147,6 @@ class Baichuan(Decoder):
     hf_model_type = "llama"
     checkpoint_conversion_mapping = ((r"\.W_pack\.", ".qkv_proj."),)
     constant_axes = frozenset("G")
-    task_heads = DECODER
     ignored_fields = "z_loss_weight"
     heads_fill_hidden_size, grouped_queries = True, False
     context = property(lambda self: self.max_position_embeddings or self.model_max_length or 4096)
@@ -192,6 +192,7 @@ class SeedOss(Decoder):
     dropouts = {"residual": ("residual_dropout", 0.1), "attention": ("attention_dropout", 0.1)}
     drops_in_attention = True
     null_means = NULL_HEADS
+    task_heads = LABELLING
 
 
 class Cwm(Decoder):
@@ -212,7 +213,6 @@ class Cwm(Decoder):
     mlp_bias: StrictBool = False
     sliding_window: Window | None = 8192
     layer_types: LayerTypes | None = None
-    task_heads = DECODER
 
     def layers(self) -> list[Layer]:
         return [Layer(window) for window in self.windows(lambda number: number % 4 != 0, self.sliding_window)]
@@ -224,7 +224,6 @@ class BitNet(Decoder):
     sizes = dict(vocab=128256, hidden=2560, mlp=6912, layers=30, heads=20, kv_heads=5, context=2048)
     defaults = dict(hidden_act="relu2", rms_norm_eps=1e-5, rope_theta=500_000.0)
     attention_bias: StrictBool = False
-    task_heads = DECODER
     null_means = {"num_key_value_heads": "num_attention_heads"}
     layer_module_names = {"attn.read_norm": "self_attn.attn_sub_norm", "mlp.inner_norm": "mlp.ffn_sub_norm"}
     heads_fill_hidden_size = True
@@ -291,7 +290,6 @@ class NanoChat(Decoder):
     attention_bias: StrictBool = False
     final_logit_softcapping: PositiveFloat | None = 15.0
     reference_only = "-final_logit_softcapping"
-    task_heads = DECODER
     module_names = {"embed_norm": "model.norm"}
     layer_module_names = {**QK_NORMS, "mlp.gate_proj": ABSENT, "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2"}
     qk_norm, mlp_gated = QKNorm(0, late=True, learned=False), False

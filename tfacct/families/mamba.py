@@ -287,7 +287,6 @@ class Bamba(Mamba2Hybrid):
     mlp_bias: StrictBool = False
     null_means = {"num_key_value_heads": "num_attention_heads"}
     ignored_fields = "attn_rotary_emb"
-    task_heads = DECODER
     module_names = FINAL_LAYERNORM
     layer_module_names = FEED_FORWARD
     partial_rotary = True
@@ -332,7 +331,6 @@ class FalconH1(Mamba2Hybrid):
     reference_only = "mlp_multipliers ssm_multipliers mamba_norm_before_gate"
     null_means = {"num_key_value_heads": "num_attention_heads"}
     ignored_fields = "attn_layer_indices mamba_use_mlp mlp_expansion_factor"
-    task_heads = DECODER
     module_names = FINAL_LAYERNORM
     layer_module_names = FEED_FORWARD
     embedding_options = dict(scaled=True, factor=attrgetter("embedding_multiplier"))

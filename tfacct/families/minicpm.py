@@ -10,7 +10,7 @@ from tfacct.families.decoder import Decoder
 from tfacct.families.family import SAME_AS_QUERY_HEADS
 from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool, divide_exactly
 from tfacct.families.mla import MlaDecoder
-from tfacct.families.task_heads import CLASSIFYING, DECODER
+from tfacct.families.task_heads import CLASSIFYING
 
 
 class MiniCPM(Decoder):
@@ -25,7 +25,6 @@ class MiniCPM(Decoder):
     dim_model_base: PositiveFloat = 1.0
     class_prefixes = ("MiniCPM", "Granite")
     hf_model_type = "granite"
-    task_heads = DECODER
     ignored_fields = "mup_denominator"
     heads_fill_hidden_size = True
 

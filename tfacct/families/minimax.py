@@ -31,7 +31,7 @@ from tfacct.families.layer_kinds import (
     layer_kinds,
     validated_layer_types,
 )
-from tfacct.families.task_heads import DECODER, WITH_IMAGES
+from tfacct.families.task_heads import DECODER, LABELLING, WITH_IMAGES
 from tfacct.ledger.einsum import Mask, Size, chunks, one_by_one
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Line, Matmul, Pointwise
 from tfacct.ledger.workload import Workload
@@ -57,6 +57,7 @@ class MiniMax(ExpertsInEveryLayer, Decoder):
     mlp_beta_factor: PositiveFloat = 1
 
     null_means = {"head_dim": "hidden_size / num_attention_heads"}
+    task_heads = LABELLING
     layer_module_names = {
         "lightning_norm": "input_layernorm",
         **submodules("lightning", "self_attn", "out_proj", gate_proj="output_gate", out_norm="norm"),
@@ -179,7 +180,6 @@ class MiniMaxM2(ExpertsInEveryLayer, Decoder):
     reference_only = "attn_type_list rotary_dim"
     ignored_fields = """use_qk_norm qk_norm_type scoring_func use_routing_bias layernorm_full_attention_beta
         layernorm_linear_attention_beta layernorm_mlp_beta mlp_intermediate_size shared_moe_mode"""
-    task_heads = DECODER
     layer_module_names = QK_NORMS
     qk_norm = QKNorm(0, together=True)
     partial_rotary = True

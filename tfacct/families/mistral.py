@@ -12,6 +12,7 @@ from tfacct.families.family import mlp_modules
 from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool, is_positive
 from tfacct.families.layer_kinds import LayerTypes
 from tfacct.families.llama import SIZES
+from tfacct.families.task_heads import LABELLING
 
 
 def read_temperature(rope: Mapping[str, Any]) -> Temperature | None:
@@ -26,6 +27,7 @@ class Mistral(Decoder):
     sizes = dict(mlp=14336, kv_heads=8, context=131072)
     sliding_window: Window | None = 4096
     nested_defaults = SIZES
+    task_heads = LABELLING
 
     def layers(self) -> list[Layer]:
         return [Layer(self.sliding_window)] * self.num_hidden_layers

@@ -9,7 +9,6 @@ from tfacct.families.decoder import Decoder, Layer, SharedExperts
 from tfacct.families.family import SAME_AS_QUERY_HEADS, submodules
 from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictBool, require_even
 from tfacct.families.layer_kinds import LayerTypes, MlpLayerTypes
-from tfacct.families.task_heads import DECODER
 
 
 def mla_modules(module: str) -> dict[str, str]:
@@ -118,7 +117,6 @@ class DsaDecoder(DeepseekExperts, MlaDecoder):
     required_values = {"mlp_bias": False, "moe_layer_freq": 1}
     attribute_map = {"num_experts": "n_routed_experts"}
     ignored_fields = "indexer_rope_interleave index_share_for_mtp_iteration moe_router_dtype"
-    task_heads = DECODER
     indexer_kind: ClassVar[type[Indexer]] = Indexer
     keep_in_fp32_modules: ClassVar[tuple[str, ...]] = ("indexer.weights_proj",)
     layer_module_names = submodules(

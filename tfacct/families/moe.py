@@ -64,7 +64,6 @@ class SharedExpertDecoder(Decoder):
     moe_intermediate_size: PositiveInt = 512
     num_experts_per_tok: PositiveInt = 8
 
-    task_heads = DECODER
     layer_module_names = {**EXPERT_MODULES, **QK_NORMS}
     layer_tensor_names = EXPERT_TENSORS
     qk_norm = QKNorm(0)
@@ -303,7 +302,6 @@ class Afmoe(Decoder):
     reference_only = "mup_enabled"
     ignored_fields = """route_scale route_norm score_func n_group topk_group num_expert_groups num_limited_groups
         load_balance_coeff use_grouped_mm"""
-    task_heads = DECODER
     layer_module_names = {
         **expert_modules(router="router.gate"),
         **mlp_modules("mlp.shared_experts", at="mlp.shared"),

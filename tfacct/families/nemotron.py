@@ -26,7 +26,7 @@ from tfacct.families.hybrid import HybridDecoder
 from tfacct.families.layer_kinds import FULL, LayerTypes, check_length
 from tfacct.families.llama import Llama
 from tfacct.families.mamba import MAMBA, Mamba2Family, mamba2_modules, mamba2_tensors
-from tfacct.families.task_heads import CAUSAL_MODEL, DECODER
+from tfacct.families.task_heads import CAUSAL_MODEL, LABELLING
 
 
 class Nemotron(PartialRotaryDecoder):
@@ -39,6 +39,7 @@ class Nemotron(PartialRotaryDecoder):
     attention_bias: StrictBool = False
     mlp_bias: StrictBool = False
     norm_eps: PositiveFloat = 1e-5
+    task_heads = LABELLING
     attribute_map = {"rope_percent": "partial_rotary_factor", "rope_percentage": "partial_rotary_factor"}
     norm_kind, eps_field, mlp_gated = "layer", "norm_eps", False
     norm_weight_minus_one = True
@@ -187,7 +188,6 @@ class NemotronH(Mamba2Family, HybridDecoder):
         num_logits_to_keep rescale_prenorm_residual residual_in_fp32 routed_scaling_factor time_step_floor
         time_step_limit time_step_max time_step_rank topk_group use_mamba_kernels"""
     checkpoint_conversion_mapping = ((r"^backbone\.", "model."),)
-    task_heads = DECODER
     module_names = {"embed": "model.embeddings", "final_norm": "model.norm_f"}
     layer_module_names = {
         **{f"{part}_norm": "norm" for part in ("attn", "mamba", "mlp")},

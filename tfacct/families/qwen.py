@@ -43,6 +43,7 @@ class Qwen(Decoder):
     in_blocks: StrictBool | None = None
     reference_only = "sliding_window max_window_layers"
     null_means = {"num_key_value_heads": "num_attention_heads"}
+    task_heads = LABELLING
     causal = property(lambda self: self.is_causal is not False)
     mask = property(lambda self: "blocks" if self.in_blocks else "causal")
     """`in_blocks` is a field of tfacct, not of published configs."""
@@ -212,6 +213,7 @@ class Qwen3Next(GatedSharedExpert, QwenNext):
     defaults = dict(num_experts_per_tok=10)
     decoder_sparse_step: PositiveInt = 1
     mlp_only_layers: list[NonNegativeInt] | None = None
+    task_heads = LABELLING
     attribute_map = {"num_local_experts": "num_experts"}
     layer_module_names = delta_modules(
         "linear_attn",
@@ -268,7 +270,6 @@ class Qwen1(PartialRotaryDecoder):
     ignored_fields = """attn_dropout_prob emb_dropout_prob bf16 fp16 fp32 onnx_safe padded_vocab_size params_dtype
         scale_attn_weights softmax_in_fp32 tokenizer_type use_cache_kernel use_dynamic_ntk use_flash_attn
         use_logn_attn"""
-    task_heads = DECODER
     constant_axes = frozenset("G")
     checkpoint_conversion_mapping = (
         (r"^transformer\.wte\.", "model.embed_tokens."),
@@ -326,7 +327,6 @@ class Mellum(Decoder):
     num_experts: PositiveInt = 64
     num_experts_per_tok: PositiveInt = 8
     attribute_map = {"num_local_experts": "num_experts"}
-    task_heads = DECODER
     layer_module_names, layer_tensor_names = {**QK_NORMS, **EXPERT_MODULES}, EXPERT_TENSORS
     qk_norm = QKNorm(0)
 
@@ -371,7 +371,6 @@ class MiMoV2Flash(Decoder):
     attribute_map = {"num_local_experts": "n_routed_experts"}
     ignored_fields = """n_group topk_group topk_method routed_scaling_factor scoring_func swa_rope_theta
         attention_projection_layout hybrid_block_size layernorm_epsilon"""
-    task_heads = DECODER
     layer_module_names = {**EXPERT_MODULES, **SINK_MODULES}
     layer_tensor_names = {**EXPERT_TENSORS, **SINK_TENSORS}
     partial_rotary, partial_rotary_factor = True, 0.334

@@ -10,7 +10,7 @@ from tfacct.families.decoder import NORMS_AROUND, QK_LAYERNORMS, QK_NORMS, Decod
 from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules
 from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool, StrictStr
 from tfacct.families.layer_kinds import FULL, SLIDING, check_length
-from tfacct.families.task_heads import CAUSAL_MODEL
+from tfacct.families.task_heads import CAUSAL_MODEL, LABELLING
 
 
 class StableLm(PartialRotaryDecoder):
@@ -24,6 +24,7 @@ class StableLm(PartialRotaryDecoder):
     qk_layernorm: StrictBool = False
     use_parallel_residual: StrictBool = False
     class_prefixes = ("StableLm", "StableLM", "StableLMEpoch")  # older files have LM, the first ones Epoch
+    task_heads = LABELLING
     dropouts = {"mlp": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
     attribute_map = {"norm_eps": "layer_norm_eps", "rope_pct": "partial_rotary_factor"}
     layer_module_names = QK_LAYERNORMS
@@ -42,6 +43,7 @@ class Persimmon(PartialRotaryDecoder):
     defaults = dict(hidden_act="relu2", partial_rotary_factor=0.5)
     qk_layernorm: StrictBool = True
     layer_norm_eps: PositiveFloat = 1e-5
+    task_heads = LABELLING
     dropouts = {"mlp": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
     constant_axes = frozenset({"G"})
     module_names = {"final_norm": "model.final_layernorm"}

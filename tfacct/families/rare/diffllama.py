@@ -10,6 +10,7 @@ from tfacct.base.record import record
 from tfacct.families.decoder import Decoder, Layer
 from tfacct.families.family import SAME_AS_QUERY_HEADS
 from tfacct.families.fields import StrictBool
+from tfacct.families.task_heads import LABELLING
 from tfacct.ledger.lines import Line, Matmul, Pointwise
 
 
@@ -57,6 +58,7 @@ class DiffLlama(Decoder):
     sizes = dict(vocab=32000, hidden=2048, mlp=8192, layers=16, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
     defaults = dict(rms_norm_eps=1e-5)
     attention_bias: StrictBool = False
+    task_heads = LABELLING
     ignored_fields = "lambda_std_dev"
     layer_module_names = {"attn.second_scores": "self_attn", "attn.second_values": "self_attn"}
     layer_tensor_names = {
