@@ -17,7 +17,7 @@ from tfacct.reference.compressed import Bias, GroupedLinear, Shares, there_are
 from tfacct.reference.modules import Activation, Add, Linear, PlainRMSNorm, Product, RMSNorm, Times, Work
 from tfacct.reference.part_module import PartModule, Past, Shapes
 from tfacct.reference.rotary import Angles
-from tfacct.reference.step import Step
+from tfacct.reference.step import Step, forbidding
 
 
 class Rotation(Work):
@@ -240,4 +240,4 @@ class CompressedAttention(PartModule):
         assert self.compressor is not None
         full = (step.positions.to(keys.device) + 1) // self.compressor.rate
         later = torch.arange(keys.shape[2], device=keys.device)[None, :] >= full[:, None]
-        return torch.zeros(later.shape, dtype=keys.dtype, device=keys.device).masked_fill(later, float("-inf"))
+        return forbidding(later, keys)

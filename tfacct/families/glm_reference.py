@@ -15,7 +15,7 @@ from tfacct.architecture import parts
 from tfacct.reference.compressed import Bias, Shares, there_are
 from tfacct.reference.modules import Activation, LayerNorm, Linear, Product, Times
 from tfacct.reference.rotary import Angles
-from tfacct.reference.step import Step
+from tfacct.reference.step import Step, forbidding
 
 
 class PooledIndexer(nn.Module):
@@ -76,4 +76,4 @@ class PooledIndexer(nn.Module):
             each = torch.arange(tokens, device=scores.device).view(1, 1, -1)
             recent = torch.div(at + 1, rate, rounding_mode="floor") * rate
             seen = seen | ((each >= recent) & (each <= at))
-        return unread + torch.zeros_like(seen, dtype=scores.dtype).masked_fill(~seen, float("-inf")).unsqueeze(1)
+        return unread + forbidding(~seen, scores).unsqueeze(1)

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.families import minimax
-from tfacct.reference.indexer import rotated
 from tfacct.reference.modules import Linear, Product, RMSNorm
-from tfacct.reference.rotary import Angles, Rotary
+from tfacct.reference.rotary import Angles, Rotary, rotated
 from tfacct.reference.step import Step
 
 

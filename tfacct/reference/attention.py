@@ -28,7 +28,7 @@ from tfacct.reference.modules import (
     through,
 )
 from tfacct.reference.part_module import PartModule, Past, Shapes, family_module
-from tfacct.reference.rotary import Angles, Rotary
+from tfacct.reference.rotary import Angles, Rotary, rotated
 from tfacct.reference.step import Step
 
 Cache: TypeAlias = tuple[Tensor, ...]
@@ -381,10 +381,7 @@ class Attention(Heads):
     def _rotated(self, rotary: nn.Module | None, heads: Tensor, step: Step) -> Tensor:
         assert rotary is not None and self.angles is not None
         cos_sin = step.cos_sin(self.angles)
-        if self.rope_dim is None:
-            return rotary(heads, *cos_sin)
-        first, rest = torch.split(heads, [self.rope_dim, self.head_dim - self.rope_dim], dim=-1)
-        return torch.cat((rotary(first, *cos_sin), rest), dim=-1)
+        return rotary(heads, *cos_sin) if self.rope_dim is None else rotated(rotary, heads, cos_sin, self.rope_dim)
 
     def _cached_heads(self, heads: Tensor) -> Tensor:
         return in_window(heads, self.window, self.keep_all)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import by_head
-from tfacct.reference.mixing import Convolution, Mixer, PairDecay, Passed, States, by_chunk, chunked
+from tfacct.reference.mixing import Convolution, Mixer, PairDecay, Passed, States, by_chunk, chunked, in_groups
 from tfacct.reference.modules import Activation, Add, Linear, Minus, Product, RMSNorm, Scale, Work
 from tfacct.reference.part_module import Past, Shapes
 
@@ -176,7 +176,8 @@ class DeltaNet(Mixer):
         channels, last = self.conv.over(torch.cat((self.q_proj(x), self.k_proj(x), self.v_proj(x)), dim=-1), past)
         keys = part.key_heads * part.key_dim
         q, k, v = torch.split(self.conv_act(channels), [keys, keys, part.heads * part.value_dim], dim=-1)
-        q, k = self.q_norm(self._for_values(q)), self.k_norm(self._for_values(k))
+        each = part.key_heads, part.key_dim, part.group
+        q, k = self.q_norm(in_groups(q, *each)), self.k_norm(in_groups(k, *each))
         v = by_head(v, part.heads, part.value_dim)
         rate = self.rate(self.rate_proj(x)).transpose(1, 2).unsqueeze(-1)
         decay = self.decay(self._decays(x)).transpose(1, 2)
@@ -193,12 +194,6 @@ class DeltaNet(Mixer):
         part = self.part
         made: Tensor = self.decay_proj(x) if part.rank is None else self.decay_b_proj(self.decay_a_proj(x))
         return torch.unflatten(made, 2, (part.heads, part.key_dim)) if part.by_channel else made
-
-    def _for_values(self, x: Tensor) -> Tensor:
-        """Queries or keys per value head: those of one key head are equal."""
-        part = self.part
-        heads = by_head(x, part.key_heads, part.key_dim).unsqueeze(2)
-        return heads.expand(-1, -1, part.group, -1, -1).flatten(1, 2)
 
     def _one(self, *given: Tensor) -> tuple[Tensor, Tensor]:
         """One token after others."""

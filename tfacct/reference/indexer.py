@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.modules import Activation, LayerNorm, Linear, Product, Work
-from tfacct.reference.rotary import Angles, Rotary
+from tfacct.reference.rotary import Angles, Rotary, rotated
 from tfacct.reference.step import Step
 
 
@@ -28,21 +28,6 @@ class Grown(Work):
     def forward(self, q: Tensor, positions: Tensor) -> Tensor:
         grown = torch.log(positions.to(q.device, q.dtype) + 1)
         return q * (self.weight[:, None] * grown + self.bias[:, None]).unsqueeze(-1)
-
-
-def rotated(
-    rotary: nn.Module, heads: Tensor, cos_sin: tuple[Tensor, Tensor], rotary_dim: Any, last: bool = False
-) -> Tensor:
-    """Rotary embedding of the first or last dimensions of heads, skipped in a proof, which has symbols for sizes, or
-    for heads smaller than the rotary dimensions; no matmul depends on it."""
-    size = heads.shape[-1]
-    if not isinstance(rotary_dim, int) or not isinstance(size, int) or size < rotary_dim:
-        return heads
-    if last:
-        rest, end = torch.split(heads, [size - rotary_dim, rotary_dim], dim=-1)
-        return torch.cat((rest, rotary(end, *cos_sin)), dim=-1)
-    first, rest = torch.split(heads, [rotary_dim, size - rotary_dim], dim=-1)
-    return torch.cat((rotary(first, *cos_sin), rest), dim=-1)
 
 
 class Indexer(nn.Module):

@@ -31,7 +31,7 @@ from tfacct.reference.modules import (
     through,
 )
 from tfacct.reference.part_module import Past, Shapes
-from tfacct.reference.rotary import Angles, Rotary
+from tfacct.reference.rotary import Angles, Rotary, rotated
 from tfacct.reference.step import Step
 
 SMALL = 1e-5
@@ -99,16 +99,13 @@ class LightningAttention(Mixer):
         query, key, value = (by_head(each, part.heads, part.head_dim) for each in made)
         query, key = through(self.q_norm, query), through(self.k_norm, key)
         if self.q_rotary is not None and self.k_rotary is not None and step is not None:
-            query, key = self._rotated(self.q_rotary, query, step), self._rotated(self.k_rotary, key, step)
+            how = step.cos_sin(self.angles), self.rotary_dim
+            query, key = rotated(self.q_rotary, query, *how), rotated(self.k_rotary, key, *how)
         query = query * part.head_dim**-0.5 if part.simple else query
         run = self._one if past is not None and x.shape[1] == 1 else self._in_chunks
         out, state = run(query, key, value, None if past is None else past[0])
         normed = self.out_norm(out.transpose(1, 2).flatten(2))
         return self.out_proj(self.gate(normed, self.gate_proj(x))), state
-
-    def _rotated(self, rotary: nn.Module, heads: Tensor, step: Step) -> Tensor:
-        first, rest = torch.split(heads, [self.rotary_dim, self.part.head_dim - self.rotary_dim], dim=-1)
-        return torch.cat((rotary(first, *step.cos_sin(self.angles)), rest), dim=-1)
 
     def _made(self) -> tuple[tuple[nn.Module, nn.Module | None], ...]:
         return (self.q_proj, self.q_act), (self.k_proj, self.k_act), (self.v_proj, self.v_act)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tfacct.architecture import parts
 from tfacct.reference.attention import by_head
-from tfacct.reference.mixing import Convolution, Mixer, PairDecay, Passed, States, chunked
+from tfacct.reference.mixing import Convolution, Mixer, PairDecay, Passed, States, chunked, in_groups
 from tfacct.reference.modules import Activation, Add, Linear, Product, Times, Weighted, Work, through
 from tfacct.reference.part_module import Past, Shapes
 
@@ -117,7 +117,8 @@ class Mamba2(Mixer):
         channels, last = self.conv.over(channels, past)
         vectors = part.groups * part.state
         inner, entry, exit_ = torch.split(self.conv_act(channels), [part.inner, vectors, vectors], dim=-1)
-        inner, entry, exit_ = by_head(inner, part.heads, part.head_dim), self._for_heads(entry), self._for_heads(exit_)
+        entry, exit_ = (in_groups(each, part.groups, part.state, part.group) for each in (entry, exit_))
+        inner = by_head(inner, part.heads, part.head_dim)
         step = self.step(step, not one)
         decay, step = self.decay(step).transpose(1, 2), step.transpose(1, 2).unsqueeze(-1)
         run = self._one if one else self._in_chunks
@@ -129,12 +130,6 @@ class Mamba2(Mixer):
         if self.part.norm == "before":
             return self.gate(through(self.out_norm, mixed), gate)
         return through(self.out_norm, self.gate(mixed, gate))
-
-    def _for_heads(self, x: Tensor) -> Tensor:
-        """Vectors per head: those of one group are equal."""
-        part = self.part
-        vectors = by_head(x, part.groups, part.state).unsqueeze(2)
-        return vectors.expand(-1, -1, part.group, -1, -1).flatten(1, 2)
 
     def _one(
         self, x: Tensor, entry: Tensor, exit_: Tensor, decay: Tensor, state: Tensor | None

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tfacct.architecture import parts
+from tfacct.reference.attention import by_head
 from tfacct.reference.modules import Linear, Times, Work
 from tfacct.reference.part_module import PartModule, Past, Shapes
 
@@ -93,6 +94,12 @@ def chunked(x: Tensor, chunk: int) -> Tensor:
     chunks = int(-(-tokens // chunk))
     x = torch.cat((x, x.new_zeros(batch, heads, chunks * chunk - tokens, size)), dim=2)
     return torch.unflatten(x, 2, (chunks, chunk))
+
+
+def in_groups(x: Tensor, groups: int, size: int, group: int) -> Tensor:
+    """Vectors of each head, (batch, groups · group, tokens, size): those of one group are equal."""
+    vectors = by_head(x, groups, size).unsqueeze(2)
+    return vectors.expand(-1, -1, group, -1, -1).flatten(1, 2)
 
 
 def by_chunk(product: nn.Module, left: Tensor, right: Tensor) -> Tensor:

@@ -72,6 +72,21 @@ class Rotary(nn.Module):
         return (heads * cos).add_(torch.cat((right, left), dim=-1).mul_(sin))
 
 
+def rotated(
+    rotary: nn.Module, heads: Tensor, cos_sin: tuple[Tensor, Tensor], rotary_dim: Any, last: bool = False
+) -> Tensor:
+    """Rotary embedding of the first or last dimensions of heads, skipped in a proof, which has symbols for sizes, or
+    for heads smaller than the rotary dimensions; no matmul depends on it."""
+    size = heads.shape[-1]
+    if not isinstance(rotary_dim, int) or not isinstance(size, int) or size < rotary_dim:
+        return heads
+    if last:
+        rest, end = torch.split(heads, [size - rotary_dim, rotary_dim], dim=-1)
+        return torch.cat((rest, rotary(end, *cos_sin)), dim=-1)
+    first, rest = torch.split(heads, [rotary_dim, size - rotary_dim], dim=-1)
+    return torch.cat((rotary(first, *cos_sin), rest), dim=-1)
+
+
 def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
     """Angle per position for each pair of a head's elements, in float64 on the CPU; only shapes on meta.
 

@@ -8,6 +8,12 @@ from torch import Tensor, nn
 from tfacct.reference.rotary import Angles
 
 
+def forbidding(where: Tensor, like: Tensor) -> Tensor:
+    """Mask of scores: −∞ there, 0 elsewhere."""
+    where = where.to(like.device)
+    return torch.zeros(where.shape, dtype=like.dtype, device=like.device).masked_fill(where, float("-inf"))
+
+
 class Step:
     """Tensors shared by the layers of one forward pass: masks, RoPE angles of the new positions, and `bias`, the
     relative position bias. Each is computed once. `rows`: embeddings of all distances, if any. `per_layer`: per-layer
@@ -52,10 +58,7 @@ class Step:
             new = self.like.shape[1]
             queries = self.positions[:, None]
             keys = self.positions[:1] - old + torch.arange(old + new, device=self.positions.device)
-            mask = torch.zeros((new, old + new), dtype=self.like.dtype, device=self.like.device)
-            for apart in (keys // size < queries // size, keys > queries):
-                mask = mask.masked_fill(apart.to(self.like.device), float("-inf"))
-            self._chunks[size] = mask
+            self._chunks[size] = forbidding((keys // size < queries // size) | (keys > queries), self.like)
         return self._chunks[size]
 
     def around(self, window: int) -> Tensor:
@@ -63,10 +66,7 @@ class Step:
         if -window not in self._masks:
             apart = self.positions[None, :] - self.positions[:, None]
             far = (apart < -((window - 1) // 2)) | (apart > window // 2)
-            like = self.like
-            self._masks[-window] = torch.zeros(far.shape, dtype=like.dtype, device=like.device).masked_fill(
-                far.to(like.device), float("-inf")
-            )
+            self._masks[-window] = forbidding(far, self.like)
         return self._masks[-window]
 
     def cos_sin(self, angles: Angles) -> tuple[Tensor, Tensor]:
