@@ -187,6 +187,8 @@ SPELLED = {
     "solve m --on h100 --for ctx": "solve m ctx --on h100 | --on h100 --ctx",
     "solve m --on h100 --for batch": "--batch --on h100",
     "help kv-dtype": "help --kv-dtype",
+    "train m --recompute attention": "--checkpoint attention",
+    "train m --keep-logits": "--hold-logits",
     "train m --recompute selective": "--recompute-activations | --activation-checkpointing selective",
     "train m --global-batch-size 64": "--global-batch 64",
     "train m --optimizer adamw-8bit": "--optimizer adamw8bit",

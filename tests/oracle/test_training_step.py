@@ -23,6 +23,8 @@ from tfacct.training.memory import changes, training_memory
 from tfacct.training.recipe import Recipe
 
 EAGER = {"attention": "eager"}
+EAGER_AUTOCAST = EAGER | {"weights_dtype": "fp32"}
+ATTENTION_LORA = {"lora": "16:q_proj,k_proj,v_proj,o_proj", "loss": "chunked"}
 
 torch, flop_counter, meta_model = lazy("torch"), lazy("torch.utils.flop_counter"), lazy("tfacct.meta.model")
 cuda = lazy("tfacct.meta.cuda")
@@ -70,27 +72,9 @@ def test_a_packed_row_is_the_classes_own(recipe: dict[str, Any]) -> None:
         ("bloom-560m", {"n_layer": 4, "vocab_size": 2_048}, EAGER | {"lora": "16", "loss": "chunked"}, 1_000, 8),
         ("falcon-7b", {"num_hidden_layers": 6, "vocab_size": 3_000}, EAGER | {"recompute": "full"}, 2_048, 8),
         ("falcon-7b", {"num_hidden_layers": 6, "vocab_size": 3_000}, EAGER | {"recompute": "attention"}, 2_048, 8),
-        (
-            "qwen3-30b-a3b",
-            {"num_hidden_layers": 2, "vocab_size": 8_000},
-            {"lora": "16:q_proj,k_proj,v_proj,o_proj", "loss": "chunked"},
-            2_048,
-            16,
-        ),
-        (
-            "distilroberta-base",
-            {"num_hidden_layers": 4, "vocab_size": 1_500},
-            EAGER | {"weights_dtype": "fp32"},
-            512,
-            8,
-        ),
-        (
-            "bart-base",
-            {"decoder_layers": 2, "encoder_layers": 2, "vocab_size": 1_500},
-            EAGER | {"weights_dtype": "fp32"},
-            768,
-            4,
-        ),
+        ("qwen3-30b-a3b", {"num_hidden_layers": 2, "vocab_size": 8_000}, ATTENTION_LORA, 2_048, 16),
+        ("distilroberta-base", {"num_hidden_layers": 4, "vocab_size": 1_500}, EAGER_AUTOCAST, 512, 8),
+        ("bart-base", {"decoder_layers": 2, "encoder_layers": 2, "vocab_size": 1_500}, EAGER_AUTOCAST, 768, 4),
         ("mpnet-base", {"num_hidden_layers": 4, "vocab_size": 1_600}, {"lora": "16"}, 512, 8),
     ],
 )

@@ -103,11 +103,7 @@ def test_no_bound_is_promised_of_few_tokens_or_layers_but_of_images(table: dict[
         ("llama", Recipe(attention="eager", recompute="full"), None),
         ("llama", Recipe(attention="sdpa", recompute="attention"), "has not been measured with recomputed attention"),
         ("llama", Recipe(attention="sdpa", weights_dtype="fp32"), "is off by up to 2% under autocast"),
-        (
-            "llama",
-            Recipe(attention="sdpa", weights_dtype="fp32", recompute="full"),
-            "is off by up to 2% under autocast",
-        ),
+        ("llama", Recipe(attention="sdpa", weights_dtype="fp32", recompute="full"), "by up to 2% under autocast"),
         ("gpt2", Recipe(attention="eager"), None),
         ("gpt2", Recipe(attention="sdpa"), "has not been measured with sdpa"),
         ("mistral", Recipe(attention="sdpa", recompute="full"), "is off by up to 40% in bf16 and fp16"),

@@ -14,11 +14,8 @@ from tfacct.training.measured import Measured
 def test_a_classifier_of_sequences_learns_from_one_label_of_each() -> None:
     """Log-probabilities of 3 classes in 16 bits, of 7 sequences or of their 33 tokens; or of the vocabulary."""
     fields = {"model_type": "roberta", "hidden_size": 48, "num_attention_heads": 3, "num_hidden_layers": 2}
-    for head, numbers in (
-        ("SequenceClassification", 7 * 3),
-        ("TokenClassification", 7 * 33 * 3),
-        ("MaskedLM", 7 * 33 * 50_265),
-    ):
+    labels = {"SequenceClassification": 7 * 3, "TokenClassification": 7 * 33 * 3, "MaskedLM": 7 * 33 * 50_265}
+    for head, numbers in labels.items():
         model = load({**fields, "architectures": [f"RobertaFor{head}"], "num_labels": 3})
         sizes = {line["path"]: line["bytes"] for line in model.train(ctx=33, batch=7).lines}
         assert sizes["loss.log_probabilities"] == 2 * numbers, head
@@ -31,9 +28,8 @@ def test_a_chunked_loss_is_printed_or_refused(run: Run, monkeypatch: pytest.Monk
     monkeypatch.setattr(bounds, "row_of", lambda _: {"16-bit": Measured(0, 1)})
     refused = run("train", "phi-2", "--loss", "chunked").err_line
     assert "phi has not been measured with a chunked loss" in refused and "--exact" in refused
-    assert (
-        "computes logits chunk by chunk" in run("train", "llama-3.1-8b", "--loss", "chunked", "--keep-logits").err_line
-    )
+    kept = run("train", "llama-3.1-8b", "--loss", "chunked", "--keep-logits").err_line
+    assert "computes logits chunk by chunk" in kept
     with pytest.raises(UsageError, match="loss must be one of whole, chunked"):
         load("gpt2").train(loss="half")  # type: ignore[arg-type]
 

@@ -25,9 +25,8 @@ def test_optimizer_and_gradients_are_those_of_the_adapters() -> None:
     assert step.optimizer_bytes == 2 * 4 * params + 4 * 32 * 14  # AdamW counts the steps of each tensor
     narrow = load("llama-3.1-8b").train(ctx=64, lora="16:q_proj", adapter_dtype="bf16")
     assert narrow.lora_adapters is not None and narrow.lora_adapters["bytes"] == 2 * 32 * 16 * 8192
-    assert narrow.lora_adapters["products"] == ["attn.q_proj"] and narrow.lora_adapters["modules"] == [
-        "model.layers.*.self_attn.q_proj"
-    ]
+    assert narrow.lora_adapters["products"] == ["attn.q_proj"]
+    assert narrow.lora_adapters["modules"] == ["model.layers.*.self_attn.q_proj"]
     assert load("llama-3.1-8b").train(ctx=64).lora is None
 
 
@@ -80,11 +79,8 @@ def test_what_would_make_it_fit(run: Run) -> None:
     peaks = {name: change["peak_bytes"] / 2**30 for name, change in changes.items() if "16" in name.split()}
     own = load("llama-3.1-8b").train(ctx="8k", qlora=True, recompute="full")
     assert changes["full 16 nf4"]["peak_bytes"] == own.peak_bytes and peaks.pop("full 16 nf4") < 20
-    assert {name: f"{peak:.1f}" for name, peak in peaks.items()} == {
-        "16 bf16": "72.0",
-        "16": "99.3",
-        "full 16 bf16": "29.1",
-    }
+    shown = {name: f"{peak:.1f}" for name, peak in peaks.items()}
+    assert shown == {"16 bf16": "72.0", "16": "99.3", "full 16 bf16": "29.1"}
     assert changes["16 bf16"]["costs"] == "frozen weights" and changes["16 bf16"]["flops_ratio"] is None
 
 

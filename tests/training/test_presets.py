@@ -23,12 +23,8 @@ TRAINED = [name for name in presets_asked() if refusal(presets.load(name), Recip
 KINDS = by_kind(TRAINED, kind_of_preset)
 RECIPES: tuple[dict[str, Any], ...] = (
     *({"dtype": "fp32"}, {"recompute": "full"}, {"recompute": "attention"}, {"lora": 8}, {"loss": "chunked"}),
-    *(
-        {"weights_dtype": "fp32"},
-        {"attention": "eager"},
-        {"gradient_accumulation": 2, "keep_logits": True},
-        {"fsdp": 8},
-    ),
+    *({"weights_dtype": "fp32"}, {"attention": "eager"}, {"fsdp": 8}),
+    {"gradient_accumulation": 2, "keep_logits": True},
 )
 LEVERS: dict[str, tuple[Any, ...]] = {
     "dtype": ("bf16", "fp16", "fp32"),

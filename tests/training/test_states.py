@@ -103,11 +103,7 @@ def test_contradictions_are_refused(recipe: dict[str, Any], message: str) -> Non
 
 @pytest.mark.parametrize(
     "recipe",
-    [
-        MEGATRON,
-        {**MASTER, "offload": "optimizer"},
-        {"recompute": "full", "offload": "optimizer,activations"},
-    ],
+    [MEGATRON, MASTER | {"offload": "optimizer"}, {"recompute": "full", "offload": "optimizer,activations"}],
 )
 def test_plan_counts_what_train_counts(recipe: dict[str, Any]) -> None:
     """Each layout of a plan has the peak that train has for it."""

@@ -79,8 +79,6 @@ def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
     report = mistral.formula(of="saved", ctx=context, attention=attention)
     axis_names = {sympy.Symbol(axis): about["value"] for axis, about in report.legend.items()}
     saved = mistral.train(ctx=context, attention=attention).saved_bytes
-    assert (
-        polynomial(report.models[0]["total_formula"], report.models[0]).subs(axis_names) == report.saved_bytes == saved
-    )
+    assert polynomial(report.total_formula, report.models[0]).subs(axis_names) == report.saved_bytes == saved
     contexts = "contexts below 4,096" if context < 4096 else "contexts of at least 4,096"
     assert any(contexts in note for note in report.notes)
