@@ -35,10 +35,8 @@ def test_a_refusal_has_one_shape(run, arguments: str) -> None:
 def test_a_config_with_the_fields_of_the_course_names_its_family(run, tmp_path: Path) -> None:
     fields = {"vocab_size": 97, "context_length": 31, "d_model": 24, "num_layers": 3, "num_heads": 4, "d_ff": 40}
     (tmp_path / "tiny.json").write_text(json.dumps(fields))
-    assert (
-        "hint: its fields are those of the course CS336: --set model_type=cs336"
-        in run("params", str(tmp_path / "tiny.json")).err
-    )
+    err = run("params", str(tmp_path / "tiny.json")).err
+    assert "hint: its fields are those of the course CS336: --set model_type=cs336" in err
     # 2 · 97 · 24 embedding and head; per layer 4 · 24 · 24 attention, 3 · 24 · 40 MLP, 2 · 24 norms; 24 last norm
     ran = run("params", str(tmp_path / "tiny.json"), "--set", "model_type=cs336", "--json")
     assert ran.models[0]["total_params"] == 4656 + 3 * (2304 + 2880 + 48) + 24
@@ -352,11 +350,8 @@ def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling
         load_model("mine", {"model_type": model_type, "architectures": [name]})
     hint = caught.value.hint or ""
     assert "did you mean" not in hint
-    assert (
-        f"its class {name} belongs to {says}: model_type={says!r}" == hint
-        if says
-        else hint.endswith("see `tfacct help your-model`")
-    )
+    of_class = f"its class {name} belongs to {says}: model_type={says!r}"
+    assert hint == of_class if says else hint.endswith("see `tfacct help your-model`")
 
 
 @pytest.mark.parametrize(

@@ -277,10 +277,8 @@ def test_no_preset_is_suggested_for_quantized_weights(ask: Ask, model: str) -> N
     for end, dtype in {"AWQ": "awq", "GPTQ-Int4": "gptq", "Instruct-FP8": "fp8"}.items():
         refused = ask("memory", f"Qwen/Qwen2.5-72B-{end}", HF_HUB_OFFLINE="1").err
         assert f"offline, the preset: `qwen2.5-72b --dtype {dtype}`" in refused
-    assert (
-        "did you mean qwen2-7b? Fields of a preset can differ"
-        in ask("memory", "Qwen/Qwen2-7B-x", HF_HUB_OFFLINE="1").err
-    )
+    offline = ask("memory", "Qwen/Qwen2-7B-x", HF_HUB_OFFLINE="1").err
+    assert "did you mean qwen2-7b? Fields of a preset can differ" in offline
 
 
 def test_every_command_takes_a_hub_id(ask: Ask) -> None:
@@ -392,9 +390,8 @@ def test_the_token_goes_to_no_host_that_the_server_names(ask: Ask, server: Hub, 
         assert ran.code == 0, "the hub has it too"
     else:
         assert (ran.code, ran.out) == (2, "")
-        assert (
-            "redirects to other hosts are not followed" if how == "redirected" else "the answer was 302 Found"
-        ) in ran.err
+        why = "redirects to other hosts are not followed" if how == "redirected" else "the answer was 302 Found"
+        assert why in ran.err
 
 
 def test_the_token_is_sent_and_opens_the_gate(ask: Ask, server: Hub, tmp_path: Path) -> None:

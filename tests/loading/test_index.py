@@ -43,10 +43,8 @@ def test_a_file_that_changed_is_read(two_presets):
 
 
 def test_a_preset_that_it_lacks_is_loaded(two_presets):
-    assert [(one.name, isinstance(one, index.Listed)) for one in presets.list_all()] == [
-        ("gpt2", True),
-        ("llama-2-7b", False),
-    ]
+    listed = [(one.name, isinstance(one, index.Listed)) for one in presets.list_all()]
+    assert listed == [("gpt2", True), ("llama-2-7b", False)]
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]"])

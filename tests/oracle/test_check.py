@@ -434,9 +434,8 @@ def test_a_map_says_which_tensor_is_which(run: Run, tmp_path: Path) -> None:
     # two of them exchanged: a map is believed
     up, down = '"blocks.*.mlp.up_proj.bias"', '"blocks.*.mlp.down_proj.bias"'
     pairs.write_text(text.replace(up, "?").replace(down, up).replace("?", down))
-    assert (
-        "blocks.0.mlp.up_proj.bias: 48 wide in the code, 190 in the config" in run(*asked, "--map", str(pairs)).out_line
-    )
+    out = run(*asked, "--map", str(pairs)).out_line
+    assert "blocks.0.mlp.up_proj.bias: 48 wide in the code, 190 in the config" in out
     for line, message in {
         '"body.tik.weight" = "embed.weight"': "did you mean body.tok.weight",
         '"body.tok.weight" = "embd.weight"': "did you mean embed.weight",

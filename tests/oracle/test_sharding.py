@@ -216,9 +216,8 @@ def test_axes_of_one_side_are_sharded_too() -> None:
 
 def test_relative_position_biases_are_in_the_first_layers() -> None:
     units = [*fsdp_units(tfacct.load("t5-base").loaded.ledger, Mesh(fsdp=2))]
-    assert [(unit.what, unit.times) for unit in units] == [
-        *(("encoder.blocks.*", 1), ("encoder.blocks.*", 11), ("blocks.*", 1), ("blocks.*", 11), ("", 1))
-    ]
+    times = [("encoder.blocks.*", 1), ("encoder.blocks.*", 11), ("blocks.*", 1), ("blocks.*", 11), ("", 1)]
+    assert [(unit.what, unit.times) for unit in units] == times
     sizes = [sum(one.elements for one in unit.shards) for unit in units]
     assert sizes[0] - sizes[1] == sizes[2] - sizes[3] == 32 // 2 * 12
 

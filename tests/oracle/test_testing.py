@@ -48,10 +48,8 @@ def test_a_users_test_fails_with_the_differences_and_nothing_else(tmp_path: Path
     ran = plain(sys.executable, "-m", "pytest", *words.split(), cwd=tmp_path)
     assert ran.returncode == 1 and "2 failed, 1 passed" in ran.stdout, ran.stdout
     # 60 wide, of 6 heads of 10, where the config has 2
-    assert (
-        "blocks.0.attn.k_proj: 60 wide in the code, 20 in the config  [layers.0.attention.wk.weight; in 3 layers]"
-        in ran.stdout
-    )
+    code = "[layers.0.attention.wk.weight; in 3 layers]"
+    assert f"blocks.0.attn.k_proj: 60 wide in the code, 20 in the config  {code}" in ran.stdout
     assert "blocks.0.mlp.up_proj: 192 wide in the code, 190 in the config  [body.layers.0.mlp.0.weight" in ran.stdout
     # 3 blocks: two matrices and a shift are 2 wider
     assert "(+582)" in ran.stdout

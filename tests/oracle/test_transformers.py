@@ -278,9 +278,7 @@ def test_a_led_is_a_bart_but_for_its_encoders_scores_and_values(
     assert sum(theirs.values()) == known + of_encoder == load_model("mine", led).ledger.total_flops(work.axes())
     if not old:
         shorter, _ = hf.run(model, **{**work.sizes, "source": source - 1, "new_source": source - 1})
-        assert {path: shorter[path] for path in theirs if ".encoder." in path} == {
-            path: count for path, count in theirs.items() if ".encoder." in path
-        }
+        assert all(shorter[path] == count for path, count in theirs.items() if ".encoder." in path)
     projections, more_rows = 2 * 3 * (hidden + 1) * hidden, (64 + 32 - 2 * (1024 + 2)) * hidden
     assert sum(hf.parameters(model).values()) == sum(bart.ledger.parameters().values()) + projections + more_rows
 

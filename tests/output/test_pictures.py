@@ -215,11 +215,8 @@ def test_kv_as_built_as_mha_and_as_mqa() -> None:
     chart = of_kv("llama-3.1-8b")
     table = load("llama-3.1-8b").kv().lines[-1]
     last = {name: values[-1] for name, values in chart.series.items()}
-    assert last == {
-        "MHA (32 KV heads)": table["mha"],
-        "as built (8 KV heads)": table["as_built"],
-        "MQA (1 KV head)": table["mqa"],
-    }
+    kinds = {"MHA (32 KV heads)": "mha", "as built (8 KV heads)": "as_built", "MQA (1 KV head)": "mqa"}
+    assert last == {words: table[kind] for words, kind in kinds.items()}
     assert chart.x[-1] == 131_072 and chart.marks == [(131_072, "context 131,072")]
     assert chart.title == "llama-3.1-8b: KV cache in bf16, batch 1"
     assert chart.caption.startswith("16.0 GiB at context 131,072, 4 × less than with MHA; ")
@@ -353,12 +350,9 @@ def test_the_least_of_axes() -> None:
 
 
 def test_ticks_are_spelled_as_numbers_in_tables() -> None:
-    assert [scales.tick_text("flops", 5e11), scales.tick_text("params", 2e9), scales.tick_text("share", 0.2)] == [
-        "500 G",
-        "2.00 B",
-        "20%",
-    ]
-    assert scales.tick_text("ratio", 1.5) == "1.5" and scales.tick_text("bytes", 0) == "0"
+    ticks = {("flops", 5e11): "500 G", ("params", 2e9): "2.00 B", ("share", 0.2): "20%", ("ratio", 1.5): "1.5"}
+    assert {asked: scales.tick_text(*asked) for asked in ticks} == ticks
+    assert scales.tick_text("bytes", 0) == "0"
 
 
 def test_a_cache_that_has_no_other_heads_is_one_line() -> None:

@@ -123,9 +123,7 @@ def test_a_column_of_the_csv_has_the_name_and_value_of_its_json_key(run) -> None
         for name, flops in facts["components"].items():  # "mlp" is FLOPs in the JSON, so the share has another name
             assert float(row[f"{name}_share"]) == flops / facts["total_flops"] and name not in row
     for row, facts in zip(*both("params", *two), strict=True):
-        assert [int(row[key]) for key in ("total_params", "active_params")] == [
-            facts[key] for key in ("total_params", "active_params")
-        ]
+        assert all(int(row[key]) == facts[key] for key in ("total_params", "active_params"))
     for row, facts in zip(*both("train", *two, "--ctx", "37"), strict=True):
         assert int(row["keys"]) == facts["workload"]["keys"] == 37
     rows, (model,) = both("plan", "gpt2", "--train", "--on", "4x24GB", "--ctx", "37", "--batch", "8", "--limit", "0")

@@ -157,10 +157,8 @@ def test_an_answer_says_how_far_off_it_may_be(run: Run, table: dict[str, dict[st
     assert "≈" not in same and "Equal to transformers 5.23 to the byte (measured on 12 configs of llama)." in same
     eager = run(*asked, "--attention", "eager").out_line
     assert "Peak: ≈ " in eager
-    assert (
-        "Within 0.1% of transformers 5.23 (measured on 11 configs of llama); --exact runs the transformers class."
-        in eager
-    )
+    said = "Within 0.1% of transformers 5.23 (measured on 11 configs of llama)"
+    assert f"{said}; --exact runs the transformers class." in eager
     divided = run(*asked, "--tp", "2").out_line
     assert "Within 0.1% of transformers 5.23 (measured on 5 configs of llama)." in divided
     short = run("train", "llama-3.2-1b", "--ctx", "255").out_line
@@ -263,7 +261,5 @@ def test_a_worse_number_fails(table: object) -> None:
         sweep.Error("a", "llama", "amp", ("autocast",), 0.5, 0.0),  # refused already
         sweep.Error("a", "opt", "bf16", ("16-bit",), 0.0, 0.0),
     ]
-    assert list(sweep.worse(sweep.by_family(found))) == [
-        "llama, 16-bit: 0.1%, written: 0%",
-        "opt, 16-bit: 0%, written: None%",
-    ]
+    worse = [*sweep.worse(sweep.by_family(found))]
+    assert worse == ["llama, 16-bit: 0.1%, written: 0%", "opt, 16-bit: 0%, written: None%"]
