@@ -106,7 +106,5 @@ def test_without_matplotlib_the_example_says_what_to_install(tmp_path: Path) -> 
         [sys.executable, EXAMPLES / "plot_context.py"], capture_output=True, text=True, cwd=tmp_path, timeout=60
     )
     assert ran.returncode == 1 and ran.stdout == ""
-    assert ran.stderr.splitlines() == [
-        "error: pictures need matplotlib",
-        "hint: pip install '.[plot]' in a tfacct checkout",
-    ]
+    hint = "hint: pip install '.[plot]' in a tfacct checkout"
+    assert ran.stderr.splitlines() == ["error: pictures need matplotlib", hint]

@@ -103,9 +103,8 @@ def test_a_topic_is_a_page(run, topic: str, columns: int) -> None:
 
 
 def test_topics_explain_the_shared_options_where_they_are_declared(run) -> None:
-    assert {row["option"].split()[0] for row in run("help", "layout", "--json").document["rows"]} == {
-        shell_option(name) for name in Layout.__annotations__
-    }
+    listed = {row["option"].split()[0] for row in run("help", "layout", "--json").document["rows"]}
+    assert listed == {shell_option(name) for name in Layout.__annotations__}
     assert " Layout " not in run("help", "layout").out.partition("\n")[2]  # only the title names the group
     every = run("help", "options", "--json").document["rows"]
     for name in NAMES:

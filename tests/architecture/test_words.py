@@ -50,6 +50,5 @@ def test_a_size_of_one_part_names_it_and_a_size_of_a_whole_side_names_the_side()
     ahead, windowed = Place(False, MTP, []), Place(False, "windowed", [])
     alone = [{ahead.words}, set[str]()]
     assert _with_place("head size", [ahead], alone) == "head size in the MTP heads"
-    assert (
-        _with_place("heads, K · G", [windowed], [{windowed.words}, {"other layers"}]) == "heads in the decoder, K · G"
-    )
+    placed = _with_place("heads, K · G", [windowed], [{windowed.words}, {"other layers"}])
+    assert placed == "heads in the decoder, K · G"

@@ -84,10 +84,8 @@ def test_tokens_and_flops_of_a_model_are_exact() -> None:
     (facts,) = budget(GPT2, tokens=tokens).models
     assert (facts["tokens"], facts["flops"]) == (tokens, tokens * GPT2_FLOPS)
     assert len(facts["lines"]) == 1  # the asked row alone
-    assert [line["flops"] for line in budget(GPT2).models[0]["lines"][:2]] == [
-        10 * 124_439_808 * GPT2_FLOPS,
-        20 * 124_439_808 * GPT2_FLOPS,
-    ]
+    lines = budget(GPT2).models[0]["lines"]
+    assert [line["flops"] for line in lines[:2]] == [times * 124_439_808 * GPT2_FLOPS for times in (10, 20)]
 
 
 def test_the_assumed_utilization_is_that_of_a_dtype() -> None:

@@ -38,10 +38,8 @@ def test_caches_with_scales() -> None:
 def test_other_heads_are_not_counted_in_pages_next_to_states() -> None:
     """With other heads, the pages that are as large as a state would have other sizes."""
     plain, paged = (load("qwen3-next-80b-a3b").kv(ctx=1024, **how) for how in ({}, {"kv_block": 16}))
-    assert [[line[side] is None for side in ("mha", "mqa")] for line in (plain.lines[-1], paged.lines[-1])] == [
-        [False, False],
-        [True, True],
-    ]
+    for last, absent in ((plain.lines[-1], False), (paged.lines[-1], True)):
+        assert (last["mha"] is None, last["mqa"] is None) == (absent, absent)
     assert not any(note.startswith("MHA") for note in paged.notes)
 
 

@@ -47,12 +47,9 @@ def test_both_sides_are_what_flops_and_memory_say(train: bool, run) -> None:
     sides = {"old": (old, {"ctx": 64}), "new": (new, {"ctx": 300, "batch": 5})}
     for side, (model, work) in sides.items():
         flops = model.flops(**work, train=train)
-        assert {line["path"]: line[side] for line in facts["lines"] if line["unit"] == "flops"} == {
-            line["path"]: line["flops"] for line in flops.lines
-        }
-        assert {line["path"]: line[side] for line in facts["lines"] if line["unit"] == "params"} == {
-            line["path"]: line["params"] for line in model.params().lines
-        }
+        for unit, own in (("flops", flops), ("params", model.params())):
+            compared = {line["path"]: line[side] for line in facts["lines"] if line["unit"] == unit}
+            assert compared == {line["path"]: line[unit] for line in own.lines}
         found = facts["totals"]
         assert found["total_flops"][side] == flops.total
         assert found["kv_cache_bytes"][side] == model.memory(**work).models[0]["kv_cache_bytes"]

@@ -86,8 +86,7 @@ def test_windows_of_several_lengths_have_several_axes_in_a_formula() -> None:
     for step in ({"ctx": 11, "source": 13, "batch": 3}, {"ctx": 11, "tokens": 1, "source": 13}):
         facts = model.formula(**step).models[0]
         sizes = {axis: about["value"] for axis, about in facts["legend"].items() if "value" in about}
-        assert sympify(facts["total_formula"], locals={axis: Symbol(axis) for axis in facts["legend"]}).subs(sizes) == (
-            model.flops(**step).total
-        )
+        total = sympify(facts["total_formula"], locals={axis: Symbol(axis) for axis in facts["legend"]})
+        assert total.subs(sizes) == model.flops(**step).total
         assert (sizes["Ih1"], sizes["Iw2"]) == ((0, 0) if "tokens" in step else (12, 3))
     assert facts["legend"]["Iw1"]["meaning"].startswith("overlapping windows, Ih1")

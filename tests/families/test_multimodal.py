@@ -304,9 +304,8 @@ def test_fields_that_a_full_models_class_omits_or_fixes() -> None:
     assert sum(ours.ledger.parameters().values()) == 2 * 32064 * 4096 + blocks + 4096 == 6_738_939_904
     # GLM-4V's queries always have biases, and its heads share the hidden size.
     raw = whole_of_text("glm4v", {}, {})
-    assert {part.head_dim for part in load_model("mine", raw).architecture.parts() if isinstance(part, Attention)} == {
-        20
-    }
+    parts = load_model("mine", raw).architecture.parts()
+    assert {part.head_dim for part in parts if isinstance(part, Attention)} == {20}
     raw["text_config"]["attention_bias"] = False
     with pytest.raises(ConfigError, match="attention_bias = false is ignored by the class of glm4v_text"):
         load_model("mine", raw)

@@ -272,10 +272,8 @@ def test_texts_at_the_edges_of_units(engine: Engine) -> None:
     for value in EDGES:
         assert engine("formatted", [str(value), str(80)])[:5] == unscaled(value), value
     for part in range(1, 400):  # ties among them: 23/80 is 28.75%
-        assert engine("formatted", [str(part), "80"])[5:7] == [
-            units.percent(Fraction(part, 80)),
-            units.decimals(Fraction(part, 80), 2),
-        ]
+        share = Fraction(part, 80)
+        assert engine("formatted", [str(part), "80"])[5:7] == [units.percent(share), units.decimals(share, 2)]
 
 
 TOKENS = ("16k", "16,384", "1m", "1e6", "1.5e3", "1.5e0", "", "0x10", "16 k", "1__0", "12,34", "-1", " 7 ", "1e99")

@@ -91,10 +91,8 @@ def test_a_peak_that_depends_on_the_order_of_parameters_is_an_upper_limit() -> N
 @pytest.mark.parametrize(
     "recipe",
     [
-        {"weights_dtype": "fp32"},
-        {"loss": "chunked", "optimizer": "sgd"},
+        *({"weights_dtype": "fp32"}, {"loss": "chunked", "optimizer": "sgd"}, {"lora": 8, "weights_dtype": "nf4"}),
         {"lora": "8:q_proj", "adapter_dtype": "bf16", "lora_dropout": 0.1},
-        {"lora": 8, "weights_dtype": "nf4"},
     ],
 )
 def test_metrics_know_every_field_of_a_recipe(recipe: dict[str, Any]) -> None:
