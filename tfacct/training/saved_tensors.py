@@ -470,7 +470,7 @@ class LayerRules:
         cast = [] if inner == role or mode.recomputed else [Transient(spec, role)]
         self.op(path, Transient(spec, inner, temporary), *cast, reads=made[-1:])
         if learned:
-            self.op(f"{path}.weight", Transient(spec, inner, temporary))
+            self.op(f"{path}.weight", Transient(spec, inner, temporary), Transient(spec, "mask"))
         if inner != role:
             self.fp32.add(path)
 
