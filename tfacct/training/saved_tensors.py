@@ -44,7 +44,7 @@ QUERY_AXES, KEY_AXES = frozenset("TI"), frozenset("SJ")
 PADDED = (("T", 32), ("I", 32), ("S", 8), ("J", 8))
 """Axes of tokens that torch's efficient attention kernel pads, and their multiples: queries of logarithms, keys of
 masks."""
-ACTIVATIONS = {"relu": (0, 2), "gelu_new": (4, 3), "gelu_fast": (7, 3), "relu2": (1, 4), "xielu": (4, 4)}
+ACTIVATIONS = {"relu": (0, 2), "gelu_new": (4, 3), "gelu_fast": (7, 3), "relu2": (1, 4)}
 """Tensors that an activation saves, and those in its backward pass, if it differs from kernels that save their input
 and have two. relu saves its result."""
 FP32_UNDER_AUTOCAST = frozenset(("gelu_new",))
@@ -457,22 +457,38 @@ class LayerRules:
                 self.multiplies(path, (f"{path}.gate", up), (gate, up))
                 self.multiplies(path, (gate,), (up, gate))
             return
+        if function == "xielu":
+            self.xielu(path, spec, made[-1], role)
+            return
         inner: Role = "fp32" if mode.autocast and function in FP32_UNDER_AUTOCAST else role
         for source in made[-1:] if count else []:
             self.save(source, spec, path, role)
-        learned = 1 if function == "xielu" else 0  # tensors that only its learned parameters need
         for number in range(1, count):
-            name = f"{path}.weight" if number >= count - learned else path
-            self.save(f"{path}.{number}", spec, name, inner)
-        if function == "xielu":
-            self.save(f"{path}.mask", spec, path, "mask")
-        # its gradient in 16 bits next to what it saves, which recomputed layers free before
-        cast = [] if inner == role or mode.recomputed else [Transient(spec, role)]
-        self.op(path, Transient(spec, inner, temporary), *cast, reads=made[-1:])
-        if learned:
-            self.op(f"{path}.weight", Transient(spec, inner, temporary), Transient(spec, "mask"))
+            self.save(f"{path}.{number}", spec, path, inner)
+        self.op(path, Transient(spec, inner, temporary), *self._cast(inner, role, spec), reads=made[-1:])
         if inner != role:
             self.fp32.add(path)
+
+    def xielu(self, path: str, spec: str, source: str, role: Role) -> None:
+        """xIELU as its class writes it. Autocast leaves its two parameters in fp32, and so the products with them."""
+        weight, inner = f"{path}.weight", "fp32" if self.mode.autocast else role
+        for name, of, tensor_role in (
+            (source, path, role),
+            (f"{path}.product", path, inner),
+            (f"{path}.exponential", path, role),
+            (f"{path}.difference", weight, role),
+            (f"{path}.mask", path, "mask"),
+        ):
+            self.save(name, spec, of, tensor_role)
+        narrow = Transient(spec, role)
+        self.op(path, Transient(spec, inner, 3), narrow, reads=(source,))
+        self.op(weight, Transient(spec, inner, 4), *self._cast(inner, role, spec), Transient(spec, "mask"))
+        if inner != role:
+            self.fp32.add(path)
+
+    def _cast(self, inner: Role, role: Role, spec: str) -> list[Transient]:
+        """A gradient in 16 bits next to what an activation in fp32 saves, which recomputed layers free before."""
+        return [] if inner == role or self.mode.recomputed else [Transient(spec, role)]
 
     def norm(self, line: Pointwise, axes: tuple[str, ...], spec: str) -> None:
         """Norm: RMSNorm saves an fp32 copy of its input, one value per row, and the tensor that its weight scales.

@@ -269,7 +269,7 @@ def _value(raw: Mapping[str, Any], field: str, absent: Any) -> Any:
 def _other_activation(model: LoadedModel) -> str | None:
     """The activation of an MLP that saves other tensors than those that were measured."""
     for part in (one for one in model.architecture.parts() if isinstance(one, (FeedForward, Experts))):
-        others = () if isinstance(part, Experts) else ("relu2",) if part.gated else ACTIVATIONS
+        others = () if isinstance(part, Experts) else ("relu2",) if part.gated else (*ACTIVATIONS, "xielu")
         if part.activation not in {*INPUT_SAVING, *others}:
             return f"the activation {part.activation}{' and a gate' if part.gated else ''}"
     return None
