@@ -506,7 +506,8 @@ def _nearest(model: LoadedModel, recipe: Recipe) -> str | None:
     if model.quantized and refusal(model.with_fields({"quantization_config": None}), recipe) is None:
         return f"{setting('quantization_config')} counts weights in {recipe.dtype}"
     tied = {"tie_word_embeddings": True}
-    if model.config.hf_unsupported() and refusal(model.with_fields(tied), recipe) is None:
+    fixed = "tie_word_embeddings" in model.config.required_values
+    if not fixed and model.config.hf_unsupported() and refusal(model.with_fields(tied), recipe) is None:
         typed = spelled("--set tie_word_embeddings=true", "tie_word_embeddings=True")
         return f"{typed} counts it with a tied head, as its class runs it"
     on = [{"lora": names} for names in (on_attention(model, recipe.lora) if recipe.lora is not None else [])]
@@ -524,7 +525,7 @@ def _nearest(model: LoadedModel, recipe: Recipe) -> str | None:
     for way in ways:
         if replace(recipe, **way) != recipe and refusal(model, replace(recipe, **way)) is None:
             return f"{' '.join(option(name, value) for name, value in way.items())} is supported"
-    plain = Recipe(mesh=recipe.mesh, attention=recipe.attention)
+    plain = Recipe()
     adapters = ["lora", "adapter_dtype", "lora_dropout", *(["weights_dtype"] if recipe.weights_dtype == NF4 else [])]
     for left_out in ["weights_dtype"], ["recompute"], ["gradient_accumulation"], adapters:
         way = {name: getattr(plain, name) for name in left_out if getattr(recipe, name) != getattr(plain, name)}
