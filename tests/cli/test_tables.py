@@ -62,6 +62,17 @@ def test_columns_re_add_to_their_total(run, model: str, asked: str) -> None:
     assert f"{facts['total_flops']:,}" in run(*line, "--digits").out
 
 
+SHARED = ["params", "memory", "train --by tensor", "train --by part", "time --on h100", "time --on h100 --prefill"]
+SHARED += ["time --on cpu --ctx 64", "time --on h100 --train"]
+
+
+@pytest.mark.parametrize("line", SHARED)
+def test_shares_add_up_to_one(run, line: str) -> None:
+    command, *asked = line.split()
+    rows = csv.DictReader(io.StringIO(run(command, "gpt2", *asked, "--csv").out))
+    assert sum(float(row["share"]) for row in rows) == pytest.approx(1)
+
+
 @pytest.mark.parametrize("model", by_kind(presets.names(), kind_of_preset))
 def test_parameters_and_bytes_re_add(run, model: str) -> None:
     rows = list(csv.DictReader(io.StringIO(run("params", model, "--csv").out)))

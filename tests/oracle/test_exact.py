@@ -217,3 +217,17 @@ def test_the_loss_of_16_bit_logits_is_fp32_under_autocast() -> None:
             with torch.autocast("meta", enabled=enabled):
                 assert torch.matmul(logits.float(), logits.float().T).dtype == dtype
     assert torch.nn.functional.cross_entropy(logits, labels).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_weight_that_runs_twice_is_cast_as_often_as_torch_casts_it(trained: bool) -> None:
+    """Once if it is trained: layers that share weights save one copy of them."""
+    linear = torch.nn.Linear(4, 4, bias=False).requires_grad_(trained)
+
+    def saved(region: Any) -> int:
+        found: list[Any] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda one: found.append(one) or one, lambda one: one), region:
+            linear(linear(torch.ones(2, 4, requires_grad=True)))
+        return len({one.untyped_storage().data_ptr() for one in found})
+
+    assert saved(autocast.autocast(torch.bfloat16)) == saved(torch.autocast("cpu", torch.bfloat16)) == 2 + trained

@@ -129,6 +129,13 @@ def test_everything_can_be_read(make, look: Look) -> None:
     assert " ".join(figure.get_supxlabel().split()) == chart.caption
 
 
+def test_the_grid_is_behind_what_is_drawn() -> None:
+    for name, make in CHARTS.items():
+        for axes in drawn(make, LOOKS["light"]).axes:
+            order = [one.get_zorder() for one in (*axes.patches, *axes.lines, *axes.collections)]
+            assert max(axes.xaxis.get_zorder(), axes.yaxis.get_zorder()) < min(order), name
+
+
 def test_straight_lines_stay_straight() -> None:
     """Counts are drawn log–log or linear–linear; only shares are linear over a logarithmic axis."""
     for name, make in CHARTS.items():

@@ -2,12 +2,19 @@
 
 import pytest
 
+from tests.families import TINY
 from tests.helpers.class_bytes import ROWS, bytes_of_row, step_of_row
+from tests.helpers.models import tiny
 from tfacct import load
+from tfacct.base.errors import UsageError
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import Line, Matmul, Pointwise
 from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Request
+from tfacct.loading import selection
 from tfacct.training import traits as table
+from tfacct.training.memory import training_memory
+from tfacct.training.recipe import Recipe
 from tfacct.training.saved_tensors import LayerRules
 from tfacct.training.step import Bytes
 from tfacct.training.traits import TRAITS, Mode, Traits
@@ -91,3 +98,25 @@ def test_operations_in_an_attention_module_matter(monkeypatch: pytest.MonkeyPatc
     inside = deviation(row)
     monkeypatch.setattr(type(STEPS[row].config), what, False)
     assert deviation(row) > inside + 0.00025
+
+
+def test_dropout_of_eager_attention_saves_a_mask_in_every_family() -> None:
+    """torch's dropout saves a mask with a byte for each element: at least as many bytes as the softmax has elements."""
+    asked = 0
+    for family in TINY:
+        model = tiny(family)
+        if not (field := model.config.dropouts.get("attention")):
+            continue
+        work = Request(ctx=model.context if model.source else 21, batch=3)
+        try:
+            without, dropped = (
+                training_memory(one, selection.runnable(one, work), Recipe(attention="eager")).saved_bytes
+                for one in (model.with_fields({field[0]: rate}) for rate in (0.0, 0.1))
+            )
+        except UsageError:
+            continue
+        at = selection.runnable(model, work).axes()
+        softmax = [n for path, n in model.ledger.pointwise(at, unfolded=True).items() if path.endswith(".softmax")]
+        assert dropped - without >= sum(softmax) > 0, family
+        asked += 1
+    assert asked > 100

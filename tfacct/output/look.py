@@ -53,7 +53,7 @@ class Look:
         """Fill of an area or a bar, as matplotlib keywords."""
         if self.printed:
             return {"hatch": HATCHES[number % len(HATCHES)], "edgecolor": "0.1", "linewidth": 0.6}
-        return {"edgecolor": self.ground, "linewidth": 0.8}
+        return {"edgecolor": self.ground}
 
     def stroke(self, number: int) -> dict[str, Any]:
         """Stroke of a line, as matplotlib keywords. The first three lines have the first three colours.
