@@ -506,8 +506,8 @@ def _nearest(model: LoadedModel, recipe: Recipe) -> str | None:
     if model.quantized and refusal(model.with_fields({"quantization_config": None}), recipe) is None:
         return f"{setting('quantization_config')} counts weights in {recipe.dtype}"
     tied = {"tie_word_embeddings": True}
-    fixed = "tie_word_embeddings" in model.config.required_values
-    if not fixed and model.config.hf_unsupported() and refusal(model.with_fields(tied), recipe) is None:
+    untied = "tie_word_embeddings" in (model.config.hf_unsupported() or "")
+    if untied and refusal(model.with_fields(tied), recipe) is None:
         typed = spelled("--set tie_word_embeddings=true", "tie_word_embeddings=True")
         return f"{typed} counts it with a tied head, as its class runs it"
     on = [{"lora": names} for names in (on_attention(model, recipe.lora) if recipe.lora is not None else [])]
