@@ -344,8 +344,8 @@ def format_value(value: object) -> str:
 
 
 def _defaulted(models: Sequence[Subject], most: int | None = SHORT) -> str:
-    """One line on the fields with class defaults: of one model the first few, sizes before switches, or all if `most`
-    is None; of several the command that lists them."""
+    """One line on the fields with class defaults: of one model the first few, or all if `most` is None, sizes before
+    switches; of several the command that lists them."""
     silent = [model for model in models if model.defaulted and (most is None or model.family != CUSTOM)]
     if not silent:
         return ""
@@ -357,8 +357,7 @@ def _defaulted(models: Sequence[Subject], most: int | None = SHORT) -> str:
         found = listed([f"{units.number_of(count, 'field')} of {whose}" for count, whose in each])
         words = f"{found}; `tfacct models MODEL` lists them"
     else:
-        if most is not None:
-            fields.sort(key=lambda field: field[1] is None or isinstance(field[1], bool))
+        fields.sort(key=lambda field: field[1] is None or isinstance(field[1], bool))
         words = ", ".join(f"{name} = {format_value(value)}" for name, value in fields[:most])
         if most is not None and len(fields) > most:
             words += f", {len(fields) - most:,} more (`tfacct models {typed_name(silent[0])}` lists them)"
