@@ -129,13 +129,10 @@ def search_serving(
 def serving_collectives(model: LoadedModel, mesh: Mesh, share: Workload, dtype: str | None) -> list[Collective]:
     """Collectives of a rank for one new token of each of its replica's sequences, or for an encoder pass. Raises
     TfacctError."""
-    replica = replace(mesh, dp=max(1, mesh.ep // mesh.tp))
-    if replica.ranks == 1:
-        return []
     step = replace(share, tokens=1, new_source=0) if model.has_cache else share
     storage = model.storage(dtype)
     bits = units.dtype_bits(storage.name if storage.name in DTYPES else "bf16")
-    return model_collectives(model, replica, step.axes(), bits)
+    return model_collectives(model, mesh, step.axes(), bits)
 
 
 class TrainingSearch:
