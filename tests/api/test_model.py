@@ -251,9 +251,9 @@ def test_help_describes_every_keyword_in_python_s_spelling() -> None:
         method = getattr(Model, name)
         options = [one for one in inspect.signature(method).parameters if one not in ("self", "others")]
         text = method.__doc__.rpartition("\n\n")[2]
-        assert re.findall(r"^(\w+)(?: \(.*?\))?: ", text, re.MULTILINE) == options, name
+        assert re.findall(r"^- (\w+)(?: \(.*?\))?: ", text, re.MULTILINE) == options, name
         assert "--" not in text, name
-    assert "\nweights_dtype (FORMAT): fp32: fp32 weights under autocast" in (Model.train.__doc__ or "")
+    assert "\n- weights_dtype (FORMAT): fp32: fp32 weights under autocast" in (Model.train.__doc__ or "")
 
 
 def test_options_of_a_step_are_those_of_python() -> None:

@@ -61,13 +61,13 @@ def signed(method: Callable[..., Any], function: Callable[..., Any], *more: Para
 
 
 def documented(text: str | None, function: Callable[..., Any]) -> str:
-    """A docstring, and each option of a command's function with its values and its help."""
+    """A docstring, and a list of each option of a command's function with its values and its help."""
     lines = []
     for name, one in commands.options_of(function).items():
         values = opt.typed(name, one.annotation).partition(" ")[2]
         head = f"{name} ({values})" if values else name
-        about = in_python(f"{head}: {opt.of(one.annotation).help}")
-        lines.append(fill(about, 100, subsequent_indent="    ", break_on_hyphens=False))
+        about = in_python(f"- {head}: {opt.of(one.annotation).help}")
+        lines.append(fill(about, 100, subsequent_indent="  ", break_on_hyphens=False))
     return "\n".join([cleandoc(text or ""), "", *lines])
 
 

@@ -179,8 +179,10 @@ function latent(counted) {
 }
 
 function defaults(model, state) {
-	const fields = Object.entries(report.left(model, state)).map(([name, value]) => `${name} = ${format(value)}`);
-	return fields.length ? [note("defaulted", 3, `Defaults (not in the config): ${fields.join(", ")}`)] : [];
+	const last = ([, value]) => value === null || typeof value === "boolean"; // sizes before switches
+	const fields = Object.entries(report.left(model, state)).sort((one, other) => last(one) - last(other));
+	const words = fields.map(([name, value]) => `${name} = ${format(value)}`).join(", ");
+	return fields.length ? [note("defaulted", 3, `Defaults (not in the config): ${words}`)] : [];
 }
 
 function format(value) {
