@@ -80,7 +80,7 @@ def _metric_side(text: str, point: Point) -> Side | None:
     except NotFoundError as error:
         if match[2].startswith(("flops.", "share.")):
             half = option("until", "share.attn_scores_values=0.5")
-            error.hint = f"{error.hint} {half} is where attention takes half of all FLOPs"
+            error.hint = f"{error.hint}; {half} is where attention takes half of all FLOPs"
         raise
 
 

@@ -60,7 +60,7 @@ SPELLINGS: Mapping[str, str] = {
         ("activation-checkpointing", "activation-checkpoint", "gradient-checkpointing", "checkpoint"), "recompute"
     ),
     **dict.fromkeys(("gradient-accumulation-steps", "gradient-accumulation", "grad-accum"), "accumulate"),
-    **dict.fromkeys(("gpu", "gpu-type", "hw", "fit", "vram"), "on"),
+    **dict.fromkeys(("gpu", "gpu-type", "gpu-memory", "hw", "fit", "vram"), "on"),
     **dict.fromkeys(("num-gpus", "n-gpus", "num-devices", "world-size"), "gpus"),
     **dict.fromkeys(("lora-rank", "lora-r"), "lora"),
     "recompute-granularity": "recompute",

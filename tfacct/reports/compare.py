@@ -196,10 +196,7 @@ def compare(
     """Numbers of each side, and with `fit` how many requests of its context fit. `metrics`: further numbers. Raises
     TfacctError, also for a context past a learned position embedding."""
     _check(sides)
-    longest = {side.model.context for side in sides}
-    free = all(not side.request.ctx and selection.takes_context(side.model, min(longest)) for side in sides)
-    if shared := free and len(longest) > 1:
-        sides = [replace(side, request=replace(side.request, ctx=min(longest))) for side in sides]
+    sides, shared = _at_one_context(sides)
     models = [side.model for side in sides]
     reasons: dict[str, list[str]] = {}
     training = _of_training(sides)
@@ -260,6 +257,15 @@ def compare(
     across = [Column("what", ""), *(Column(str(at), one.label, "amount", empty="–") for at, one in enumerate(numbers))]
     down = tuple(_row_of(column, rows) for column in columns[1:])
     return replace(report, columns=tuple(across), sections=(down,), aside=(), data=report)
+
+
+def _at_one_context(sides: Sequence[Side]) -> tuple[Sequence[Side], bool]:
+    """The sides at the longest context of all, and True, where no context is given and theirs differ."""
+    longest = {side.model.context for side in sides}
+    free = all(not side.request.ctx and selection.takes_context(side.model, min(longest)) for side in sides)
+    if not free or len(longest) == 1:
+        return sides, False
+    return [replace(side, request=replace(side.request, ctx=min(longest))) for side in sides], True
 
 
 def _check(sides: Sequence[Side]) -> None:
@@ -680,6 +686,8 @@ LINE_NOTES = (
 def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
     """FLOPs and parameters of every line, and totals of FLOPs and bytes, of two sides. The table has the rows that
     change, or `every` one. Raises TfacctError, also if nothing can change."""
+    if old.model.name != new.model.name:
+        (old, new), _ = _at_one_context([old, new])
     models, terms, to = [old.model, new.model], old.terms, new.terms
     unknown = selection.storages([old.model], terms.dtype)[1] | selection.storages([new.model], to.dtype)[1]
     metrics = [METRICS[name] for name in TOTALS if not (unknown and name in WEIGHED)]
