@@ -13,7 +13,7 @@ from tfacct.accounts.step_flops import recomputed
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import selection
@@ -574,7 +574,9 @@ def _change_that_fits(step: Step) -> str | None:
     fitting = [change for change in found if change["fits"]]
     lowest = min(fitting or found, key=lambda change: int(change["peak_bytes"]))
     if not fitting:
-        return f"None of these changes is enough; {_typed(lowest)} has the lowest peak, {_changed_peak(lowest)}."
+        none = f"None of these changes is enough; {_typed(lowest)} has the lowest peak, {_changed_peak(lowest)}."
+        others = spelled("`tfacct plan` with --train tries", "plan(train=True) tries")
+        return none if step.recipe.mesh is None else f"{none} {others} other layouts."
     for cheapest in fitting:
         if not step.limit.is_tight(cheapest["peak_bytes"]):
             return f"Try {_typed(cheapest)} ({_changed_peak(cheapest)})."
