@@ -92,6 +92,12 @@ class Launch:
         self.images: Mapping[str, Any] = images and {**images, "items": max(1, self.batched // images["tokens"])}
 
     @property
+    def published(self) -> str:
+        """Hub id or address of the published model; empty if there is none."""
+        url = "" if self.model.provenance is None else self.model.provenance.url
+        return url.rpartition("huggingface.co/")[2]
+
+    @property
     def uncounted(self) -> tuple[str, ...]:
         """Encoders in the published files that the engine loads too, and that are not counted."""
         published = self.model.provenance if "{model}" in self.profile["serve"] else None
@@ -167,9 +173,8 @@ def line(launch: Launch) -> str:
     for name in profile["defaulted"]:
         fewer = shorter.with_flags(**{name: None})
         shorter = fewer if settled(fewer) == settled(launch) else shorter
-    url = "" if model.provenance is None else model.provenance.url
     folder = str(Path(model.path).parent) if model.path.endswith(".json") else model.path
-    named = url.rpartition("huggingface.co/")[2] or folder or "CHECKPOINT"
+    named = launch.published or folder or "CHECKPOINT"
     if launch.uncounted:
         named = f"{named.rpartition('/')[2]}-TEXT-ONLY"
     flags, stored = shorter.flags, units.dtype_name(shorter.flags.dtype or launch.value_dtype)

@@ -276,10 +276,8 @@ def _log_lines(start: Start) -> list[str]:
 
 def _uncounted(start: Start) -> Mapping[str, str] | None:
     """The encoders that a launch of the published model loads too."""
-    launch, url = start.launch, getattr(start.launch.model.provenance, "url", "")
-    if not launch.uncounted:
-        return None
-    return {"parts": listed(launch.uncounted), "name": url.rpartition("huggingface.co/")[2] or launch.model.name}
+    launch = start.launch
+    return {"parts": listed(launch.uncounted), "name": launch.published} if launch.uncounted else None
 
 
 NOTES = (

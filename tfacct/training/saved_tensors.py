@@ -480,8 +480,7 @@ class LayerRules:
             (f"{path}.mask", path, "mask"),
         ):
             self.save(name, spec, of, tensor_role)
-        narrow = Transient(spec, role)
-        self.op(path, Transient(spec, inner, 3), narrow, reads=(source,))
+        self.op(path, Transient(spec, inner, 3), Transient(spec, role), reads=(source,))
         self.op(weight, Transient(spec, inner, 4), *self._cast(inner, role, spec), Transient(spec, "mask"))
         if inner != role:
             self.fp32.add(path)
