@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from tfacct.accounts.metrics import Point
 from tfacct.algebra.equations import Equation
@@ -37,6 +38,8 @@ def searched(unknown: str, equation: Equation, at: Callable[[int], Point], given
 
     Raises NoSolutionError with the reason.
     """
+
+    at = cache(at)
 
     def can_be(value: int) -> bool:
         try:

@@ -34,7 +34,7 @@ def int_between(least: int, most: int = LARGEST) -> CoreSchema:
 PositiveInt = Annotated[int, int_between(1)]
 """A size in a config."""
 NonNegativeInt = Annotated[int, int_between(0)]
-MOST_LAYERS = 100_000
+MOST_LAYERS = 4096
 LayerCount = Annotated[int, int_between(1, MOST_LAYERS)]
 """A number of layers. Each layer is built separately, so the limit is lower than for other sizes."""
 PositiveIntOrList = Annotated[
