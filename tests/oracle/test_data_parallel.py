@@ -13,6 +13,8 @@ from tests.helpers.classes import ClassRefusesError, of_the_class
 from tests.helpers.fake_ranks import EXPERTS, Counted, built, random_expert_config, watched
 from tests.helpers.lazy import lazy
 from tests.helpers.models import in_whole_rows
+from tests.helpers.torch_ranks import add_peft, decoder, real_tokens
+from tests.helpers.training_layouts import LLAMA, memory
 from tfacct.ledger.workload import Workload
 from tfacct.parallel import data_parallel
 from tfacct.parallel.mesh import Mesh
@@ -93,6 +95,25 @@ def test_buckets_of_gradients_are_torchs(kind: str, monkeypatch: pytest.MonkeyPa
         assert Counter(own) == Counter(theirs), config
         met += len(own)
     assert met >= 12
+
+
+@pytest.mark.parametrize(
+    "recipe", [{"lora": "8"}, {"lora": "8", "adapter_dtype": "bf16"}, {"weights_dtype": "fp32"}], ids=str
+)
+def test_a_replica_has_the_buckets_of_torchs_ddp(recipe: dict[str, Any]) -> None:
+    """Frozen weights have none, and under autocast they are in fp32."""
+    one = memory(LLAMA, 64, 2, optimizer="none", dp=2, **recipe)
+    autocast = one.recipe.autocast
+    model = decoder(LLAMA, fp32_weights=autocast)
+    if one.recipe.lora:
+        add_peft(model, 8, fp32=one.recipe.adapter_dtype == "fp32")
+    with reference.fake_ranks(2), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        replica = parallel.DistributedDataParallel(model)
+        sizes = watch_buckets(replica)
+        for _ in range(2):
+            sizes.clear()
+            replica(**real_tokens(2, 64)).loss.backward()
+    assert one.step.buckets == sum(sizes)
 
 
 def exchanged(found: Counted) -> Any:

@@ -295,9 +295,13 @@ def test_changes_that_do_not_lower_the_printed_peak_are_left_out(run: Run) -> No
 @pytest.mark.parametrize(
     ("recipe", "message", "instead"),
     [
-        ("mixtral-8x7b --lora 64", "mixtral-8x7b: LoRA with experts on 2 × h100-sxm is not supported", ""),
-        ("gpt2 --optimizer adamw-8bit", "gpt2: adamw-8bit on 2 × h100-sxm is not supported", "--optimizer adamw"),
-        ("gpt2 --qlora", "gpt2: QLoRA on 2 × h100-sxm is not supported", "--lora 16"),
+        ("mixtral-8x7b --lora 64", "mixtral-8x7b: {}: LoRA with experts and axes other than --dp is not supported", ""),
+        (
+            "gpt2 --optimizer adamw-8bit",
+            "gpt2: {}: adamw-8bit with axes other than --dp is not supported",
+            "--optimizer adamw",
+        ),
+        ("gpt2 --qlora", "gpt2: {}: QLoRA with axes other than --dp is not supported", "--lora 16"),
     ],
 )
 def test_a_step_that_several_devices_do_not_support(run: Run, recipe: str, message: str, instead: str) -> None:
@@ -311,15 +315,16 @@ def test_a_step_that_several_devices_do_not_support(run: Run, recipe: str, messa
     model, *options = recipe.split()
     asked = ("train", model, *options, "--ctx", "1k")
     ran = run(*asked, "--on", "2xh100")
-    hint = f"--on h100-sxm (it needs {peak(*asked, '--on', 'h100-sxm')} on one device)"
+    hint = f"--dp 2 (it needs {peak(*asked, '--dp', '2')} on each)"
     if instead:
         each = peak("train", model, *instead.split(), "--ctx", "1k", "--on", "2xh100")
         hint += f" or {instead} (it needs {each} on each) fits in 77.3 GiB"
     else:  # 93 GB of weights
         hint += " is supported, but does not fit in 77.3 GiB"
+    message = message.format("2 × h100-sxm (fsdp=2)")
     assert (ran.code, ran.err) == (2, f"error: {message}\nhint: {hint} at context 1,024\n")
     typed = run(*asked, "--fsdp", "2")
-    assert "in a parallel layout is not supported" in typed.err and "--on h100" not in typed.err
+    assert "with axes other than --dp" in typed.err.replace("and axes", "with axes") and "it needs" not in typed.err
 
 
 @pytest.mark.parametrize(

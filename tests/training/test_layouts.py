@@ -56,6 +56,24 @@ def test_buckets_of_gradients_are_there_in_the_optimizers_step() -> None:
     assert (ddp.temporary, alone.temporary, ddp.gradients) == (2 * parameters, 0, 2 * parameters)
 
 
+@pytest.mark.parametrize(
+    ("model", "recipe", "gradients"),
+    [
+        # Rank 16 in fp32 on all linear layers: 41,943,040 numbers, as peft prints.
+        ("llama-3.1-8b", {"lora": "16", "weights_dtype": "nf4"}, 41_943_040 * 4),
+        # Rank 16 in fp32 on q, k, v and o of 32 layers, whose k and v have 1,024 outputs.
+        ("mixtral-8x7b", {"lora": "16"}, 32 * 16 * 2 * (4096 + 4096 + 4096 + 1024) * 4),
+        ("llama-3.1-8b", {"weights_dtype": "fp32"}, 8_030_261_248 * 4),
+        ("llama-3.1-8b", {"optimizer": "adamw-8bit"}, 8_030_261_248 * 2),
+    ],
+)
+def test_a_replica_runs_the_step_of_one_device_next_to_buckets_of_its_gradients(
+    model: str, recipe: dict[str, Any], gradients: int
+) -> None:
+    replica, alone = (memory(model, 512, 4, **recipe, **how) for how in ({"dp": 4}, {}))
+    assert {one.total - other.total for one, other in zip(replica.phases, alone.phases, strict=True)} == {gradients}
+
+
 def test_ranks_of_fsdp_share_the_rows_of_adapters() -> None:
     """Of A's 4 rows of 96 one of three ranks has 2, and of B's 128 rows of 4 it has 43: 364 numbers of 4 bytes in each
     of 4 layers. AdamW has two for each, and 4 bytes for each of 8 tensors."""
@@ -246,17 +264,17 @@ CASES: dict[str, tuple[str | dict[str, Any], dict[str, Any]]] = {
     "encoder pp other_axes": ("bert-base", {"pp": 2, "dp": 2}),
     "encoder_decoder zero2": ("t5-base", {"dp": 2, "zero": 2}),
     "encoder_decoder fsdp fp32_weights": ("t5-base", {"fsdp": 2, "weights_dtype": "fp32"}),
-    "encoder lora other_axes": ("bert-base", {"tp": 2, "lora": "4"}),
-    "parallel_sublayers lora": ("phi-2", {"dp": 2, "lora": "4"}),
+    "encoder lora sharded": ("bert-base", {"tp": 2, "lora": "4"}),
+    "parallel_sublayers lora sharded": ("phi-2", {"fsdp": 2, "lora": "4"}),
     "parallel_sublayers computes": ("phi-2", {"tp": 2}),
-    "odd_attention lora": ("bloom-560m", {"dp": 2, "lora": "4"}),
+    "odd_attention lora sharded": ("bloom-560m", {"fsdp": 2, "lora": "4"}),
     "odd_attention computes": ("bloom-560m", {"tp": 2}),
     "lora uneven": ("gemma-2b", {"tp": 2, "lora": "4"}),
     "sp ep shared_expert": ("deepseek-v3", {"fsdp": 2, "tp": 2, "sp": True, "ep": 2}),
     "ep expert_bias": ("gpt-oss-20b", {"fsdp": 2, "ep": 2}),
     "ep recompute_part": ("mixtral-8x7b", {"fsdp": 8, "ep": 8, "recompute": "attention"}),
-    "lora experts": ("mixtral-8x7b", {"fsdp": 2, "lora": "4"}),
-    "lora mla": ("minicpm3-4b", {"fsdp": 2, "lora": "4"}),
+    "lora experts sharded": ("mixtral-8x7b", {"fsdp": 2, "lora": "4"}),
+    "lora mla sharded": ("minicpm3-4b", {"fsdp": 2, "lora": "4"}),
     "lora tp norm_over_heads": ("olmo-2-1b", {"tp": 2, "lora": "4"}),
     "lora cp": ("llama-3.1-8b", {"cp": 2, "lora": "4"}),
     "lora ulysses": ("llama-3.1-8b", {"ulysses": 2, "lora": "4"}),
@@ -267,15 +285,15 @@ CASES: dict[str, tuple[str | dict[str, Any], dict[str, Any]]] = {
     "lora pp dp": ("llama-3.1-8b", {"pp": 2, "dp": 2, "lora": "4"}),
     "lora pp other_schedule": ("llama-3.1-8b", {"pp": 2, "schedule": "zero-bubble", "lora": "4"}),
     "lora fsdp fp32_weights": ("llama-3.1-8b", {"fsdp": 2, "lora": "4", "weights_dtype": "fp32"}),
-    "lora nf4": ("llama-3.1-8b", {"tp": 2, "lora": "4", "weights_dtype": "nf4"}),
+    "lora nf4 sharded": ("llama-3.1-8b", {"tp": 2, "lora": "4", "weights_dtype": "nf4"}),
     "lora narrow": ("llama-3.1-70b", {"tp": 8, "lora": "4"}),
-    "autocast": ("llama-3.1-8b", {"tp": 2, "weights_dtype": "fp32"}),
+    "autocast sharded": ("llama-3.1-8b", {"tp": 2, "weights_dtype": "fp32"}),
     "packing computes": ("llama-3.1-8b", {"tp": 2, "packing": True}),
     "offload_activations pp": ("llama-3.1-8b", {"pp": 2, "offload": "activations", "recompute": "full"}),
     "eager cp": ("llama-3.1-8b", {"cp": 2, "attention": "eager"}),
     "eager ulysses": ("llama-3.1-8b", {"ulysses": 2, "attention": "eager"}),
     "eager sp": ("llama-3.1-8b", {"tp": 2, "sp": True, "attention": "eager"}),
-    "whole_tensor_optimizer": ("llama-3.1-8b", {"fsdp": 2, "optimizer": "adafactor"}),
+    "whole_tensor_optimizer sharded": ("llama-3.1-8b", {"fsdp": 2, "optimizer": "adafactor"}),
     "no_class": ("cs336-gpt2-large", {}),
     "other_class": ("bart-large-mnli", {}),
     "head_and_classes": ({"model_type": "bert", "architectures": ["BertForPreTraining"]}, {}),
@@ -340,7 +358,7 @@ def test_every_row_has_a_case_and_names_features_that_there_are() -> None:
     rows = {row.features for row in unsupported.UNSUPPORTED}
     assert {row.features for row in RECIPES} == {*CONTRADICTIONS}
     # No family that is supported has layers of such kinds.
-    assert rows - {*CASES} - {*CONTRADICTIONS} == {"lora bare_layers"}
+    assert rows - {*CASES} - {*CONTRADICTIONS} == {"lora bare_layers sharded"}
     assert {*CASES} <= rows
     assert unsupported.FEATURES.keys() == {name for row in rows for name in row.split()}
     for one in (unsupported, support):  # the documentation words every row

@@ -85,7 +85,7 @@ def train(
     ] = False,
     **options: Unpack[TrainOptions],
 ) -> "Found[TrainReport | ExactTrainReport]":
-    """Memory of training: full or LoRA on N GPUs, QLoRA on one.
+    """Memory of a training step: full, LoRA or QLoRA, on N GPUs.
 
     >>> from tfacct import load
     >>> llama = load("llama-3.1-8b")

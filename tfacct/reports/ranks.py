@@ -43,7 +43,6 @@ def in_devices(report: Callable[Given, Returned]) -> Callable[Given, Returned]:
                 for axis in ("tp", "fsdp"):
                     words = f"{fit.count:,} × {fit.device.id} ({axis}={fit.count})"
                     error.message = error.message.replace(option(axis, fit.count), words)
-                error.message = error.message.replace("in a parallel layout", f"on {fit.count:,} × {fit.device.id}")
             raise
 
     return named

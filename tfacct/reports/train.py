@@ -289,7 +289,10 @@ def _check_on_devices(
     model, found = models[0], unsupported_layout(models[0], recipe)
     if found is None or not supports(model, replace(recipe, mesh=None)):
         return
-    tried = [(option("on", limit.each), "on one device", replace(recipe, mesh=None))]
+    replicas = replace(recipe, mesh=Mesh(dp=limit.count))
+    tried = [(option("dp", limit.count), "on each", replicas)]
+    if not supports(model, replicas):
+        tried = [(option("on", limit.each), "on one device", replace(recipe, mesh=None))]
     if recipe.weights_dtype == NF4:
         tried.append((option("lora", recipe.lora), "on each", replace(recipe, weights_dtype=None)))
     if recipe.optimizer != ADAMW:
@@ -306,7 +309,9 @@ def _check_on_devices(
     hint = f"{' or '.join(supported)} is supported, but does not fit in {where}"
     if fitting:
         hint = f"{' or '.join(fitting)} fits in {where}"
-    raise UsageError(f"{model.name}: {found.reason}", hint)
+    typed = option("fsdp", limit.count)
+    where = "" if typed in found.reason else f"{typed}: "
+    raise UsageError(f"{model.name}: {where}{found.reason}", hint)
 
 
 # The answer.

@@ -352,7 +352,7 @@ class TrainingSearch:
         """The graph of a rank's model. It is the same for any batch of several sequences, unless the loss is
         chunked."""
         batch = work.batch if recipe.loss == "chunked" else min(work.batch, 2)
-        key = mesh.tp, mesh.ep, int(work.tokens), batch, recipe.recompute
+        key = mesh.tp, mesh.ep, int(work.tokens), batch, recipe.recompute, recipe.autocast
         if key not in self.graphs:
             self.graphs[key] = graph_of(one, work, recipe)
         return self.graphs[key]

@@ -447,7 +447,7 @@ def with_shards(
 ) -> TrainingStep:
     """The step with sharded weights, gradients or optimizer state, or with gradient buckets. For a pipeline rank,
     `stages` are those of the rank, and `one` is the model of a rank of `tp`."""
-    mesh, stored_as = recipe.layout, width(recipe.weights_format)
+    mesh = recipe.layout
     ledger = part(model.ledger, stages) if stages else model.ledger
     shares = as_fsdp(mesh) if mesh.zero else mesh
     parameters: list[TorchParameter] | None = None
@@ -462,12 +462,12 @@ def with_shards(
     if mesh.tp > 1 and mesh.weight_shards == 1 and mesh.zero < 2 and not step.adapters:
         step = step._replace(other_rows=other_rows(step, model.ledger, mesh))
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
-        sizes = [step.adapter_bytes] if step.adapters else buckets(ledger, mesh, stored_as.bits, {})
+        sizes = [step.adapter_bytes] if step.adapters else buckets(ledger, mesh, width(recipe.weights_format).bits, {})
         step = step._replace(buckets=sum(sizes))
     if shares.weight_shards == 1 or mesh.zero == 1:
         return step
     lines = stage_ledger(model.ledger, stages[0]) if stages else model.ledger
-    found = shards_of(step, lines, shares, stored_as, accumulates=recipe.accumulates)
+    found = shards_of(step, lines, shares, width(recipe.weights_format), accumulates=recipe.accumulates)
     return step._replace(shards=found, accumulates=step.accumulates and mesh.pp > 1)
 
 

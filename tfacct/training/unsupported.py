@@ -78,17 +78,21 @@ LAYOUTS = (
         "an encoder–decoder with {fsdp} and {weights_dtype=fp32}",
         "leave {weights_dtype} out",
     ),
-    together("encoder lora other_axes", "LoRA on an encoder in a parallel layout", "leave out {lora} or the layout"),
-    together("parallel_sublayers lora", "LoRA on parallel sublayers in a parallel layout", "leave {lora} out"),
+    together("encoder lora sharded", "LoRA on an encoder with axes other than {dp}", "use {dp}"),
+    together("parallel_sublayers lora sharded", "LoRA on parallel sublayers with axes other than {dp}", "use {dp}"),
     together("parallel_sublayers computes", "a model with parallel sublayers in this layout", "use {fsdp}"),
     together("ep expert_bias", "{ep} with expert biases", "leave {ep} out"),
-    together("odd_attention lora", "LoRA on attention with ALiBi, sinks or gates in a layout", "leave {lora} out"),
+    together(
+        "odd_attention lora sharded",
+        "LoRA on attention with ALiBi, sinks or gates, with axes other than {dp}",
+        "use {dp}",
+    ),
     together("odd_attention computes", "attention with ALiBi, sinks or gates in this layout", "use {fsdp}"),
     together("lora uneven", "LoRA with a {tp} that does not divide all heads and widths", "choose another {tp}"),
     together("sp ep shared_expert", "{ep} with {sp=True} and a shared expert", "leave {ep} out"),
     together("ep recompute_part", "{ep} with {recompute=attention}", "use {recompute=full}"),
-    together("lora experts", "LoRA with experts in a parallel layout", "leave out {lora} or the layout"),
-    together("lora mla", "LoRA on latent attention in a parallel layout", "leave out {lora} or the layout"),
+    together("lora experts sharded", "LoRA with experts and axes other than {dp}", "use {dp}"),
+    together("lora mla sharded", "LoRA on latent attention with axes other than {dp}", "use {dp}"),
     together("lora tp norm_over_heads", "LoRA with {tp} and a norm over all heads", "leave {tp} out"),
     *(
         together(f"lora {axis}", f"LoRA with {name}", "use {tp}, {fsdp}, {dp} or {pp}")
@@ -105,12 +109,12 @@ LAYOUTS = (
     together("lora pp other_schedule", "LoRA with this {schedule}", "use {schedule=1f1b}"),
     together("lora fsdp fp32_weights", "LoRA with {fsdp} and {weights_dtype=fp32}", "leave {weights_dtype} out"),
     *TARGETS,
-    together("lora bare_layers", "LoRA in a parallel layout where some layers have no adapter", "leave {lora} out"),
-    together("lora nf4", "QLoRA in a parallel layout", "use one device, or {lora} without {weights_dtype=nf4}"),
+    together("lora bare_layers sharded", "LoRA on some layers only, with axes other than {dp}", "use {dp}"),
+    together("lora nf4 sharded", "QLoRA with axes other than {dp}", "use {dp}, or {lora} without {weights_dtype=nf4}"),
     together("lora narrow", "LoRA with a vocabulary below twice the hidden size on a rank", "use a smaller {tp}"),
     together(
-        "autocast",
-        "autocast in a parallel layout without {fsdp}",
+        "autocast sharded",
+        "autocast with axes other than {dp} and {fsdp}",
         "{master_weights} fp32, as in Megatron-LM and DeepSpeed",
     ),
     together("packing computes", "{packing=True} with axes other than {fsdp} and {dp}", "leave {packing} out"),
@@ -119,9 +123,9 @@ LAYOUTS = (
     together("eager ulysses", "{attention=eager} with {ulysses}", "use {attention=sdpa}"),
     together("eager sp", "{attention=eager} with {sp=True}", "use {attention=sdpa}"),
     together(
-        "whole_tensor_optimizer",
-        "{of[whole_tensor_optimizer]} in a parallel layout",
-        "leave the layout out, or use {optimizer=adamw}",
+        "whole_tensor_optimizer sharded",
+        "{of[whole_tensor_optimizer]} with axes other than {dp}",
+        "use {dp} or {optimizer=adamw}",
     ),
 )
 """Combinations with a parallel layout."""
@@ -204,6 +208,8 @@ def _unsupported_part(model: LoadedModel, recipe: Recipe) -> str | None:
     mesh = recipe.mesh
     part = unsupported_part(model.architecture) if mesh is not None and mesh.ranks > mesh.pp else None
     if part is None or mesh is None:
+        return None
+    if mesh.ranks == mesh.dp and not mesh.zero:
         return None
     if recipe.lora is None and not computes_part(mesh) and shards_weights_only(model, mesh):
         return None
@@ -340,6 +346,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     **{name: (label, _mesh(test)) for name, (label, test) in MESH_FEATURES.items()},
     **{axis: (f"{{{axis}}}", _mesh(several(axis))) for axis in ("dp", "ulysses")},
     "zero": ("{zero}", _mesh(lambda mesh: mesh.zero)),
+    "sharded": ("axes other than {dp}", _mesh(lambda mesh: mesh.zero or mesh.ranks > mesh.dp)),
     "other_axes": ("another parallel axis", _mesh(lambda mesh: mesh.ranks > mesh.pp)),
     "other_schedule": ("a {schedule} other than 1f1b", _mesh(lambda mesh: mesh.schedule not in ("1f1b", "gpipe"))),
     "computes": ("more than {fsdp} and {dp}", _mesh(computes_part)),
