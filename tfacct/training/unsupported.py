@@ -447,7 +447,8 @@ def unsupported(model: LoadedModel, recipe: Recipe) -> Unsupported | None:
         by_layout = None if recipe.mesh is None else unsupported_layout(model, recipe)
         return by_layout or next((row for row, _, _ in _cases(model, recipe)), None)
 
-    return model.ledger.once((unsupported, recipe), excluded)
+    worded_for = spelled("shell", "Python")  # the reasons of the rows name options
+    return model.ledger.once((unsupported, recipe, worded_for), excluded)
 
 
 def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
