@@ -66,7 +66,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "fewer than no sequence": (lambda: GPT2.sweep(batch=[-3, 5]), "at least 1, not -3"),
     "one token and a half": (lambda: GPT2.sweep(ctx=[1.5]), "whole numbers"),  # type: ignore[list-item]
     "a switch for a context": (lambda: GPT2.sweep(ctx=True), "whole numbers"),
-    "no batches": (lambda: GPT2.memory(batch=[]), "batch has no values"),  # type: ignore[arg-type]
     "no collection": (lambda: GPT2.sweep(batch=2.5), "batch must be a list of whole"),  # type: ignore[arg-type]
     "no unknown": (
         lambda: GPT2.solve("zebra", "total_bytes=1GB"),

@@ -82,7 +82,7 @@ def _check_option(command: Command, given: Mapping[str, Any], name: str) -> None
 
 def _may_be_listed(command: Command, name: str, given: Mapping[str, Any]) -> bool:
     """True if this command takes a list of the option's values, or no command does."""
-    if command.name == "memory" and (name == "batch" or (name == "ctx" and given["kv"])):
+    if command.name == "memory" and name == "ctx" and given["kv"]:
         return True
     return command.name == "compare" or _command_for_lists(name) in (None, command.name)
 

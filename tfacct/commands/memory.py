@@ -40,13 +40,11 @@ def memory(
     >>> llama.memory(ctx="8k", on="24GiB").fit["largest_context"]
     74075
 
-    `on` (devices, or bytes: `"24GiB"`, all usable) adds the largest context and batch that fit. `batch="1,8,64"`: a row
-    for each, and the attribute `batches`; the other attributes are those of the largest. On ranks, the bytes are those
-    of the fullest, and `on` is its budget. Raises TfacctError.
+    `on` (devices, or bytes: `"24GiB"`, all usable) adds the largest context and batch that fit. On ranks, the bytes are
+    those of the fullest, and `on` is its budget. Raises TfacctError.
     """
     from tfacct.reports.memory import memory
 
-    batches, options = opt.several("batch", options)  # type: ignore[assignment]
     request, mesh, budget = opt.request(options), opt.mesh_of_pass(options), opt.budget(options)
     if engine is not None:
         given: Any = {"dtype": dtype, "kv_dtype": kv_dtype, **opt.among(opt.Usable, options)}
@@ -57,7 +55,7 @@ def memory(
         models, mesh = on_devices(models, budget, mesh if engine is None else None)
     stored: Any = {"dtype": dtype, "kv_dtype": kv_dtype}
     how: Any = {**stored, "kv_block": kv_block, "mesh": mesh, "fit": budget}
-    report = memory(models, request, batches=batches, **how)
+    report = memory(models, request, **how)
 
     def chart() -> "Chart":
         from tfacct.parallel.shard_model import shard_for_memory
@@ -69,8 +67,8 @@ def memory(
     def derived() -> "Report":
         from tfacct.reports.explain import explained
 
-        if mesh is not None or batches is not None:
-            raise UsageError(f"{option('explain', True)} works for one device and one batch")
+        if mesh is not None:
+            raise UsageError(f"{option('explain', True)} works for one device")
         return explained(report, models, request, **stored)
 
     return Found(report, chart, derived)

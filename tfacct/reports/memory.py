@@ -1,4 +1,4 @@
-"""Memory to serve a model: weights and KV cache, also by batch or context; and the devices that they fit on."""
+"""Memory to serve a model: weights and KV cache, also by context; and the devices that they fit on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfacct.loading import devices, selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
 from tfacct.output.keys import Keys, Object, values_of
-from tfacct.output.report import PLAIN, Column, Note, NoteRow, Row, Table, notes
+from tfacct.output.report import PLAIN, Column, NoteRow, Row, Table, notes
 from tfacct.parallel.rank_memory import (
     Fit,
     MemoryLine,
@@ -49,7 +49,6 @@ LARGEST_PAGE = 1 << 20
 END = "the length of its position embedding"
 
 of_memory: Keys[[ModelMemory]] = Keys()
-of_batch: Keys[[About]] = Keys()
 
 
 class WholeMemory(Object):
@@ -59,18 +58,6 @@ class WholeMemory(Object):
     weights_bytes: int = of_memory(lambda one: one.weights)
     kv_cache_bytes: int = of_memory(lambda one: one.cache)
     total_bytes: int = of_memory(lambda one: one.weights + one.cache)
-
-
-class BatchLine(Object):
-    """Bytes at one batch size; with a budget, also the largest context that fits."""
-
-    batch: int = of_batch(lambda one: one.counted[0].work.batch)
-    weights_bytes: int = of_batch(lambda one: one.alone["weights_bytes"])
-    kv_cache_bytes: int = of_batch(lambda one: one.alone["kv_cache_bytes"])
-    total_bytes: int = of_batch(lambda one: one.alone["total_bytes"])
-    largest_context: int | None = of_batch(lambda one: one.fit["largest_context"], when=lambda one: one.limit)
-    context_slack_bytes: int | None = of_batch(lambda one: one.fit["context_slack_bytes"], when=lambda one: one.limit)
-    fits: bool = of_batch(lambda one: one.fit["fits"], when=lambda one: one.limit)
 
 
 class MemoryReport(build.ExplainedReport, build.StoredReport, build.RankReport):
@@ -93,7 +80,6 @@ class MemoryReport(build.ExplainedReport, build.StoredReport, build.RankReport):
     not_included: build.NotIncluded | None = of_memory(lambda one: model_notes.not_included(one.model, one.storage))
     lines: list[dict[str, Any]] = of_memory(lambda one: one.lines)
     fit: Fit | None
-    batches: list[BatchLine] | None
     ep: int | None
     whole: WholeMemory | None
 
@@ -118,62 +104,37 @@ def memory(
     fit: MemoryLimit | None = None,
     kv_block: int | None = None,
     mesh: Mesh | None = None,
-    batches: Sequence[int] | None = None,
 ) -> MemoryReport:
     """Bytes of weights and KV cache. `fit`: the memory limit, for the largest context and batch that fit. `kv_block`:
-    tokens of a page of the cache. `mesh`: the bytes are those of the fullest rank. `batches`: a row for each; all other
-    facts are those of the largest. Raises TfacctError."""
-    if batches is not None:
-        if len(models) != 1:
-            problem = f"several batch sizes ({option('batch')}) need one MODEL"
-            raise UsageError(problem, "name one model, or give one batch")
-        batches = sorted(set(batches))
-        request = replace(request, batch=batches[-1])
+    tokens of a page of the cache. `mesh`: the bytes are those of the fullest rank. Raises TfacctError."""
     options = MemoryOptions(request, dtype, _cache_format(dtype, kv_dtype, kv_block), fit, mesh)
     models, unpaged = _paged(models, options.cached)
     models, skipped = selection.in_groups(*selection.with_known_bytes(models, dtype), request)
     stored = selection.formats(models, dtype)
     _check_mesh(models, options)
     whole_models, models, unfit = sharded(models, mesh, dtype)
-    both = list(zip(models, whole_models, strict=True))
-
-    def count(batch: int) -> About:
-        about_batch = options._replace(request=replace(request, batch=batch))
-        found = [_fullest(*one, about_batch) for one in both]
-        return About([one for one, _ in found], [facts for _, facts in found], about_batch)
-
-    each = [count(batch) for batch in batches or [request.batch]]
-    about, alone = each[-1], len(both) == 1
-    models, facts = about.models, about.facts
+    found = [_fullest(*both, options) for both in zip(models, whole_models, strict=True)]
+    about = About([one for one, _ in found], [facts for _, facts in found], options)
+    models, facts, alone = about.models, about.facts, len(found) == 1
     what = f"memory{ranks.one_of_ranks(mesh)}" if alone else f"Memory to serve{ranks.one_of_ranks(mesh, 'on')}"
     alike = model_notes.cache_dtypes(models, about.caches) == [selection.stored_name(models, dtype)]
     kv = "" if alike else f", {model_notes.cache_words(models, about.caches)}"
     cache = f" and {model_notes.cache_name(models)}" if any(model.has_cache for model in models) else ""
     title = f"{build.titled(models, what)} in {stored}{kv}, {build.workload_words(models, request)}"
-    noted, of_batches = about, list[Note]()
-    if batches is not None:
-        rows = [values_of(BatchLine, one) for one in each]
-        facts = [{**facts[0], "batches": rows}]
-        title = title.removesuffix(f", batch {request.batch:,}")
-        table, answer = _by_batch(models, rows, fit), _batches_answer(rows, each[0])
-        noted, of_batches = about._replace(options=about.options._replace(limit=None)), notes(BATCHES_NOTES, fit)
-    else:
-        table = _one(models[0], facts[0]) if alone else _several(models, facts, fit)
-        answer = _answer(about)
     report = build.report(
         MemoryReport,
         models,
-        table,
+        _one(models[0], facts[0]) if alone else _several(models, facts, fit),
         facts,
         title=title,
-        answer=answer,
-        notes=lambda at: [*notes(NOTES, noted.of(at)), *of_batches],
+        answer=_answer(about),
+        notes=lambda at: notes(NOTES, about.of(at)),
         convention=f"weights{cache} only; no activations, engine buffers or fragmentation",
         requests=[] if about.fit.get("past_positions") else [request],
         skipped=[*skipped, *unpaged, *unfit],
         headline="total_bytes",
     )
-    if fit is None or not alone or batches is not None:
+    if fit is None or not alone:
         return report
     columns, sections, totals = _fit_table(about.counted[0], facts[0]["fit"], stored, fit)
     return replace(report, columns=columns, sections=sections, total_rows=totals, untitled=True, data=report)
@@ -332,17 +293,16 @@ def _one(model: LoadedModel, facts: dict[str, Any]) -> Table:
 
 
 WHOLE = Column("whole_bytes", "whole model", "bytes")
-FITTING = (
-    Column("largest_context", "max ctx", "count"),
-    Column("largest_batch", "max batch", "count"),
-)
-"""Columns of what fits."""
 
 
 def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], limit: MemoryLimit | None) -> Table:
     cached = [model for model in models if model.has_cache]
     next_token = Column("kv_bytes_next_token", "next token", "bytes", drop=3)
     cache = Column("kv_cache_bytes", model_notes.cache_name(models), "bytes", drop=2 if limit is not None else 0)
+    fitting = (
+        Column("largest_context", "max ctx", "count", empty="any"),
+        Column("largest_batch", "max batch", "count", empty="any"),
+    )
     columns = (
         Column("model", "model"),
         Column("total_params", "params", "params", drop=3),
@@ -352,32 +312,14 @@ def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], lim
         *((cache,) if cached else ()),
         Column("total_bytes", "total", "bytes"),
         *((WHOLE,) if "whole" in facts[0] else ()),
-        *(FITTING if limit is not None else ()),
+        *(fitting if limit is not None else ()),
     )
     rows = [
-        {**fact, "model": build.label(model), "keys": fact["workload"]["keys"]}
+        {**fact, **fact.get("fit", {}), "model": build.label(model), "keys": fact["workload"]["keys"]}
         | ({WHOLE.key: fact["whole"]["total_bytes"]} if "whole" in fact else {})
-        | {f"largest_{what}": _largest(fact["fit"], what) for what in ("context", "batch") if limit is not None}
         for model, fact in zip(models, facts, strict=True)
     ]
     return columns, (tuple(rows),), ()
-
-
-def _by_batch(models: Sequence[LoadedModel], rows: Sequence[dict[str, Any]], limit: MemoryLimit | None) -> Table:
-    columns = (
-        Column("batch", "batch", "count"),
-        Column("weights_bytes", "weights", "bytes", drop=1),
-        *((Column("kv_cache_bytes", models[0].cache_name, "bytes"),) if models[0].has_cache else ()),
-        Column("total_bytes", "total", "bytes"),
-        *(FITTING[:1] if limit is not None else ()),
-    )
-    return columns, (tuple({**row, "largest_context": _largest(row, "context")} for row in rows),), ()
-
-
-def _largest(fit: Mapping[str, Any], what: str) -> int | str:
-    """The largest context or batch that fits; `any` without a limit."""
-    found: int | None = fit.get(f"largest_{what}")
-    return "any" if found is None else found
 
 
 def _fit_table(one: ModelMemory, fit: Mapping[str, Any], stored: str, limit: MemoryLimit) -> Table:
@@ -425,26 +367,6 @@ def _between(fact: Mapping[str, Any], what: str) -> str:
     most = units.binary(fact[f"{what}_bytes"])
     least = units.binary(fact.get(f"{what}_low_bytes", fact[f"{what}_bytes"]))
     return most if least == most else f"{least} to {most}"
-
-
-def _batches_answer(rows: Sequence[dict[str, Any]], smallest: About) -> str:
-    """The range of sizes; with a memory limit, the largest batch that fits. `smallest`: the smallest batch."""
-    if smallest.limit is not None:
-        if smallest.fit["past_positions"]:
-            return f"Cannot run: {smallest.fit['past_positions']}."
-        where = ranks.fitting_words(smallest.limit, smallest.mesh)
-        fitting = [row["batch"] for row in rows if row["fits"]]
-        if len(fitting) == len(rows):
-            return f"{'Both' if len(rows) == 2 else f'All {len(rows):,}'} batches fit {where}."
-        if not fitting:
-            why = f": {_missing(smallest, smallest.limit)}" if _nothing_fits(smallest.fit) else ""
-            return f"None of these batches fits {where}{why}."
-        return f"Batch {fitting[-1]:,} is the largest of these that fits {where}."
-    least, most = rows[0], rows[-1]
-    if least["total_bytes"] == most["total_bytes"]:
-        return f"{units.binary(least['total_bytes'])} at every batch."
-    sentences = (f"{units.binary(row['total_bytes'])} at batch {row['batch']:,}" for row in (least, most))
-    return f"From {' to '.join(sentences)}."
 
 
 def _fitting(about: About, limit: MemoryLimit) -> str:
@@ -740,7 +662,6 @@ SHRINKING = NoteRow(
     lambda about: about.alone.get("kv_bytes_next_token", 0) < 0,
     "The next token completes a compressed key, which is smaller than the tokens it replaces, so the cache shrinks.",
 )
-LARGEST_MEANS = "the largest that {}, also beyond the trained context, but not beyond a learned position embedding."
 NOTES = (
     NoteRow("vllm", 1, _vllm),
     NoteRow("engine", 1, _engine),
@@ -762,17 +683,14 @@ NOTES = (
     NoteRow(
         "largest",
         2,
-        lambda about: about.limit is not None and not about.alone and "fit",
-        f"max ctx, max batch: {LARGEST_MEANS}",
+        lambda about: about.limit is not None and not about.alone,
+        "max ctx, max batch: the largest that fit, also beyond the trained context, but not beyond a learned position"
+        " embedding.",
     ),
     PAGES,
     NoteRow("usable", 3, lambda about: about.limit is not None and about.limit.notes),
     NoteRow("ranks", 2, _ranks),
     NoteRow("padded", 3, _padded),
-)
-BATCHES_NOTES = (
-    NoteRow("largest", 2, lambda fit: fit is not None and "fits at this batch", f"max ctx: {LARGEST_MEANS}"),
-    NoteRow("usable", 2, lambda fit: fit is not None and fit.notes),
 )
 
 
