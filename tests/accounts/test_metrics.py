@@ -20,11 +20,9 @@ from tfacct.accounts.metrics import (
     Point,
     attention_overtakes,
     attention_overtakes_mlp,
-    cache_overtakes,
     metric,
 )
 from tfacct.base.errors import TfacctError
-from tfacct.ledger.storage import storage, width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.options import MetricTerms
@@ -82,14 +80,6 @@ def test_a_chunk_that_is_ahead_from_the_start() -> None:
     """With 100,000 new tokens the smallest possible context is past gpt2-xl's crossover."""
     model = load("gpt2-xl").loaded
     assert attention_overtakes(Point(model.ledger, Workload(200_000, 100_000)), chunk=True) == 100_000
-
-
-def test_where_the_cache_overtakes() -> None:
-    """llama-3.1-8b in bf16: 131,072 bytes a token against 16,060,522,496: 122,532.06 tokens."""
-    model = load("llama-3.1-8b").loaded
-    assert cache_overtakes(Point(model.ledger, Workload(1, 1))) == 122_533
-    assert cache_overtakes(Point(model.ledger, Workload(1, 1, 119))) == 1030  # 122,532.06 / 119 = 1,029.7
-    assert cache_overtakes(Point(model.ledger, Workload(1, 1), storage("fp32"), width("fp32"))) == 122_533
 
 
 @pytest.mark.parametrize("family", by_kind(headed()))

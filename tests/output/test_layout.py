@@ -29,7 +29,7 @@ COMMANDS = [
     "flops llama-3.1-70b --ctx 8k --tp 8 --sp --fsdp 8 --pp 4 --cp 2",
     "params deepseek-v3", f"params {' '.join(THREE)}", "params mixtral-8x7b --tp 2 --fsdp 4 --ep 8 --pp 2",
     "memory deepseek-v3 --on 2TiB --dtype bf16", "memory gpt2 llama-3.1-8b --on 2TiB --dtype bf16",
-    "memory deepseek-v3 --batch 1,8,64 --dtype fp8 --on 2TiB", "memory llama-3.1-405b --dtype fp8 --ctx 32k --on all",
+    "memory deepseek-v3 --batch 8 --dtype fp8 --on 2TiB", "memory llama-3.1-405b --dtype fp8 --ctx 32k --on all",
     "memory llama-3.1-70b --tp 8 --on 8xh100-sxm", "memory --kv deepseek-v3 --ctx 8k --tp 8 --cp 2 --pp 2",
     f"kv {' '.join(THREE)}", "kv mamba-130m", "memory --kv gpt2 mamba-130m deepseek-v3 --ctx 1k..8k",
     "train llama-3.1-405b --ctx 8k", "train llama-3.1-8b qwen3-8b --ctx 4k",

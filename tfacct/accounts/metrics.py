@@ -356,14 +356,3 @@ def _first_context(point: Point, ahead: Callable[[Point], Size], *, chunk: bool)
     together, learned = point.ledger.together, point.ledger.learned_tokens
     last = before + memory.largest_that_fits(lambda n: at((before + n) * together + learned), 0, LARGEST)
     return (last + 1) * together + learned if last < LARGEST else None
-
-
-def cache_overtakes(point: Point) -> int | None:
-    """First context at which the cache takes more bytes than the weights; None if there is none up to 10¹²."""
-    weights = point.weight_bytes
-
-    def ahead(context: int) -> int:
-        return int(moved(point, context=context).cache_bytes - weights)
-
-    last = memory.largest_that_fits(ahead, 0, LARGEST)
-    return last + 1 if last < LARGEST else None

@@ -10,7 +10,6 @@ from math import lcm
 from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
 
 from tfacct.accounts.memory import cache_bytes, next_token_bytes
-from tfacct.accounts.metrics import Point, cache_overtakes
 from tfacct.architecture.parts import Attention, LatentAttention, Mixer
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError, exclusive, joined, listed
@@ -898,23 +897,6 @@ def _several_caches(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any
     return columns, tuple(sections) if by_context else (tuple(row for rows in sections for row in rows),), ()
 
 
-def _overtakes(about: About) -> str:
-    """The context from which the cache is larger than the weights; nothing if the cache shrinks at times, or if ranks
-    shard tokens or weights."""
-    one, mesh = about.counted[0], about.mesh
-    model, work = one.model, one.work
-    narrow = model.quantized or one.cached.name in units.CACHES
-    sharded = mesh is not None and (mesh.cp > 1 or mesh.fsdp > 1)
-    if not about.alone or sharded or narrow or model.ledger.period > 1 or not model_notes.attends([model]):
-        return ""
-    step = Workload(1, 1, work.batch, source=work.source)
-    context = cache_overtakes(Point(model.ledger, step, one.storage, one.cached))
-    if context is None or context > (model.position_limit or context):
-        return ""
-    weights = f"the weights{' of a rank' if mesh else ''} in {one.storage.name}"
-    return f"From {context:,} tokens on at batch {work.batch:,}, the cache takes more than {weights}."
-
-
 def _variants(about: About, *, latent: bool) -> str:
     """What the columns of other caches have: those of a `latent`, or those of attention with heads."""
     if not any(one.variants["mha"] for one in about.counted):
@@ -982,7 +964,6 @@ def _of_heads(whole_models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
 
 CACHE_NOTES = (
     PAGES,
-    NoteRow("cache_overtakes", 1, _overtakes),
     NoteRow("variants", 2, lambda about: _variants(about, latent=True)),
     NoteRow("variants", 3, lambda about: _variants(about, latent=False)),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.options.cached.name)),
