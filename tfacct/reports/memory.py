@@ -10,7 +10,7 @@ from math import lcm
 from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
 
 from tfacct.accounts.memory import cache_bytes, next_token_bytes
-from tfacct.architecture.parts import Attention, LatentAttention, Mixer
+from tfacct.architecture.parts import Attention, Mixer
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError, exclusive, joined, listed
 from tfacct.base.spelling import option
@@ -897,37 +897,6 @@ def _several_caches(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any
     return columns, tuple(sections) if by_context else (tuple(row for rows in sections for row in rows),), ()
 
 
-def _variants(about: About, *, latent: bool) -> str:
-    """What the columns of other caches have: those of a `latent`, or those of attention with heads."""
-    if not any(one.variants["mha"] for one in about.counted):
-        return ""
-    if about.alone and is_latent(about.models[0]):
-        return f"MHA would cache {' or '.join(_mha_of_latent(about.models[0]))}." if latent else ""
-    return "" if latent else "MHA: one KV head per query head. MQA: one KV head for all query heads."
-
-
-def _mha_of_latent(model: LoadedModel) -> list[str]:
-    """Elements per token and layer of keys and values of all heads, for each latent."""
-    latents = dict.fromkeys(
-        (
-            part.heads,
-            part.nope_dim,
-            part.rope_dim or 0,
-            part.value_dim,
-            part.kv_rank,
-            part.indexer.cached_dim if part.indexer and part.indexes else 0,
-        )
-        for _, part in model.architecture.having(LatentAttention)
-    )
-    return [
-        f"{heads:,} heads × ({nope + rope:,} key + {value:,} value) elements per token and layer; the latent has"
-        f" {rank:,} + {rope:,}, as many as GQA with {units.three((rank + rope) / (nope + value))} heads of"
-        f" {nope:,} + {value:,}"
-        f"{f'; both include {indexer:,} for the indexer' if indexer else ''}"
-        for heads, nope, rope, value, rank, indexer in latents
-    ]
-
-
 def _cross(about: About) -> str:
     """The part of the cache that depends on the source."""
     cross, source = about.alone.get("cross_kv_cache_bytes"), about.counted[0].work.source
@@ -964,8 +933,12 @@ def _of_heads(whole_models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
 
 CACHE_NOTES = (
     PAGES,
-    NoteRow("variants", 2, lambda about: _variants(about, latent=True)),
-    NoteRow("variants", 3, lambda about: _variants(about, latent=False)),
+    NoteRow(
+        "variants",
+        3,
+        lambda about: any(one.variants["mqa"] for one in about.counted),
+        "MHA: one KV head per query head. MQA: one KV head for all query heads.",
+    ),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.options.cached.name)),
     STATE_NOTE,
     NoteRow("cross", 2, _cross),
