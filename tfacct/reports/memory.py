@@ -945,7 +945,6 @@ CACHE_NOTES = (
     NoteRow("windows", 2, lambda about: about.alone and model_notes.window_notes(about.whole_models, cached=True)),
     UNWINDOWED,
     SHRINKING,
-    NoteRow("latent", 2, lambda about: model_notes.latent_cache_notes(about.models)),
     NoteRow("ranks", 1, _of_ranks),
 )
 

@@ -680,16 +680,6 @@ def latent_formula_notes(given: LoadedModel, model: LoadedModel) -> list[str]:
     return [f"Latent attention is counted in {runs} form{why}: {_mode_words(model, runs)}. {other}"]
 
 
-def latent_cache_notes(models: Sequence[LoadedModel]) -> list[str]:
-    """What latent attention caches, for one model."""
-    runs = models[0].mla_mode if len(models) == 1 else None
-    if runs == "unpacked":
-        return [f"Latent attention runs unpacked: {MLA_MODES[runs]}."]
-    if runs is None:
-        return []
-    return ["Latent attention caches one latent per token instead of keys and values."]
-
-
 STEP = "A training step is one forward and one backward pass, without the optimizer step."
 SHARE = f"{float(ALLOCATED - 1):.0%}"
 RESERVED = "the CUDA allocator reserved 17–24% more than this count in 4 of 5 runs of torchtitan."
