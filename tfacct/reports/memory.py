@@ -730,7 +730,6 @@ class KvReport(build.ExplainedReport, build.RankReport):
     kv_bytes_next_token: int = WholeCache.kv_bytes_next_token
     kv_cache_bytes: int = WholeCache.kv_cache_bytes
     kv_cache_bytes_without_windows: int = MemoryReport.kv_cache_bytes_without_windows
-    self_kv_cache_bytes: int = of_memory(lambda one: one.cache_at(source=0))
     cross_kv_cache_bytes: int = of_memory(lambda one: one.cache - one.cache_at(source=0))
     whole: WholeCache | None
 
@@ -897,15 +896,6 @@ def _several_caches(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any
     return columns, tuple(sections) if by_context else (tuple(row for rows in sections for row in rows),), ()
 
 
-def _cross(about: About) -> str:
-    """The part of the cache that depends on the source."""
-    cross, source = about.alone.get("cross_kv_cache_bytes"), about.counted[0].work.source
-    if not cross:
-        return ""
-    size = f"{cross:,} bytes ({units.binary(cross)})"
-    return f"At every context, {size} are cross keys and values of a source of {source:,} tokens."
-
-
 def _of_ranks(about: About) -> list[str]:
     """Heads, layers and tokens of a rank."""
     mesh = about.mesh
@@ -941,7 +931,6 @@ CACHE_NOTES = (
     ),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.options.cached.name)),
     STATE_NOTE,
-    NoteRow("cross", 2, _cross),
     NoteRow("windows", 2, lambda about: about.alone and model_notes.window_notes(about.whole_models, cached=True)),
     UNWINDOWED,
     SHRINKING,
