@@ -798,17 +798,12 @@ def _cache_answer(counted: Sequence[ModelMemory], facts: Sequence[dict[str, Any]
 def _more(one: ModelMemory) -> str:
     """What further tokens add to the cache."""
     work, ledger, cached, adds = one.work, one.model.ledger, one.cached, one.next_token
-    period = lcm(ledger.period, cached.page)
-    steps = (Workload(keys, 1, source=work.source) for keys in (work.context + 1, LARGEST))
-    following = {next_token_bytes(ledger, step.axes(), cached) for step in steps}
-    of = " of a sequence" if work.batch > 1 else ""
-    if following == {0} and not adds and cached.page == 1:
-        return "further tokens add nothing"
+    period, of = lcm(ledger.period, cached.page), " of a sequence" if work.batch > 1 else ""
     if period > 1:  # one token may add more than the others, or take less
         ends = (Workload(context, 1).axes() for context in (work.context, work.context + period))
         now, then = (cache_bytes(ledger, end, cached) for end in ends)
         return f"the next {period:,} tokens{of} add {units.binary(then - now)} together"
-    return f"{'each further' if following == {adds} else 'the next'} token{of} adds {units.binary(adds)}"
+    return f"the next token{of} adds {units.binary(adds) if adds else 'nothing'}"
 
 
 def _cache_facts(one: ModelMemory, options: MemoryOptions, contexts: Sequence[int] | None) -> dict[str, Any]:
