@@ -637,16 +637,6 @@ def _padded(about: About) -> list[str]:
     return list(dict.fromkeys(chain.from_iterable(every)))
 
 
-def _unwindowed(about: About) -> str:
-    """Size of the cache without windows, if it differs."""
-    every, now = (about.alone.get(f"kv_cache_bytes{what}", 0) for what in ("_without_windows", ""))
-    if every == now:
-        return ""
-    where = f" for {units.requests(about.counted[0].work.batch)}{' on each GPU' if about.mesh else ''}"
-    caches = f"caches {units.binary(every)} ({every:,} bytes){where} instead of {units.binary(now)}"
-    return f"An engine that ignores the sliding windows {caches}."
-
-
 PAGES = NoteRow(
     "pages",
     2,
@@ -654,7 +644,6 @@ PAGES = NoteRow(
     "Cache pages have {} tokens; the last page of a sequence counts in full.",
 )
 STATE_NOTE = NoteRow("state", 2, lambda about: model_notes.state_notes(about.models, about.caches))
-UNWINDOWED = NoteRow("unwindowed", 2, _unwindowed)
 SHRINKING = NoteRow(
     "shrinking",
     3,
@@ -676,7 +665,6 @@ NOTES = (
     NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.options.dtype)),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.options.cached.name)),
     STATE_NOTE,
-    UNWINDOWED,
     SHRINKING,
     NoteRow("source", 2, lambda about: model_notes.source_notes(about.models)),
     NoteRow(
@@ -927,7 +915,6 @@ CACHE_NOTES = (
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.options.cached.name)),
     STATE_NOTE,
     NoteRow("windows", 2, lambda about: about.alone and model_notes.window_notes(about.whole_models, cached=True)),
-    UNWINDOWED,
     SHRINKING,
     NoteRow("ranks", 1, _of_ranks),
 )
