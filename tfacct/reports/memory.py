@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
 from math import lcm
-from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from tfacct.accounts.memory import cache_bytes, next_token_bytes
 from tfacct.architecture.parts import Attention, Mixer
@@ -291,9 +291,6 @@ def _one(model: LoadedModel, facts: dict[str, Any]) -> Table:
     return columns, build.sections(rows, "kind"), tuple(totals)
 
 
-WHOLE = Column("whole_bytes", "whole model", "bytes")
-
-
 def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], limit: MemoryLimit | None) -> Table:
     cached = [model for model in models if model.has_cache]
     next_token = Column("kv_bytes_next_token", "next token", "bytes", drop=3)
@@ -310,12 +307,10 @@ def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], lim
         *((next_token,) if cached and model_notes.attends(models) else ()),
         *((cache,) if cached else ()),
         Column("total_bytes", "total", "bytes"),
-        *((WHOLE,) if "whole" in facts[0] else ()),
         *(fitting if limit is not None else ()),
     )
     rows = [
         {**fact, **fact.get("fit", {}), "model": build.label(model), "keys": fact["workload"]["keys"]}
-        | ({WHOLE.key: fact["whole"]["total_bytes"]} if "whole" in fact else {})
         for model, fact in zip(models, facts, strict=True)
     ]
     return columns, (tuple(rows),), ()
@@ -691,7 +686,6 @@ class KvLine(TypedDict):
     mha: int | None
     as_built: int
     mqa: int | None
-    whole_bytes: NotRequired[int]
 
 
 class WholeCache(Object):
@@ -796,14 +790,12 @@ def _more(one: ModelMemory) -> str:
 
 def _cache_facts(one: ModelMemory, options: MemoryOptions, contexts: Sequence[int] | None) -> dict[str, Any]:
     model, lines = one.model, []
-    whole_memory = None if one.mesh is None else _whole_memory(one, options)
     longest = one.work.context
     powers = (1024 * 4**power for power in range(LARGEST.bit_length()))
     for context in contexts or [*(context for context in powers if context < longest), longest]:
         at = one.rank_axes(context=context)
         line: dict[str, Any] = {"keys": context}
         line |= {name: side and cache_bytes(side, at, one.cached) for name, side in one.variants.items()}
-        line |= {} if whole_memory is None else {WHOLE.key: whole_memory.cache_at(context=context)}
         lines.append(line)
     return values_of(
         KvReport,
@@ -818,10 +810,9 @@ def _cache_facts(one: ModelMemory, options: MemoryOptions, contexts: Sequence[in
 
 def _one_cache(one: ModelMemory, fact: dict[str, Any]) -> Table:
     model, lines = one.model, fact["lines"]
-    of_model = (WHOLE,) if one.mesh else ()
     if not model_notes.attends([model]):
         return (
-            (Column("keys", "context", "count"), Column("as_built", "state", "bytes"), *of_model),
+            (Column("keys", "context", "count"), Column("as_built", "state", "bytes")),
             (tuple(lines),),
             (),
         )
@@ -833,21 +824,18 @@ def _one_cache(one: ModelMemory, fact: dict[str, Any]) -> Table:
     following: dict[str, Any] = {
         name: side and next_token_bytes(side, one.rank_axes(), one.cached) for name, side in sides.items()
     }
-    mqa = Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if of_model or windows else 0)
+    mqa = Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if windows else 0)
     columns = (
         Column("keys", "context", "count"),
         *((Column("mha", f"MHA ({queries})", "bytes"),) if sides["mha"] else ()),
         Column("as_built", f"as built ({keys})" if sides["mha"] else "as built", "bytes"),
         *((Column("unwindowed", "without windows", "bytes"),) if windows else ()),
         *((mqa,) if sides["mqa"] else ()),
-        *of_model,
     )
     if windows:
         lines = [{**line, "unwindowed": one.without_windows(context=line["keys"])} for line in lines]
         now, then = (one.without_windows(context=one.work.context + more) for more in (0, 1))
         following["unwindowed"] = then - now
-    if of_model:
-        following[WHOLE.key] = fact["whole"]["kv_bytes_next_token"]
     return columns, (tuple(lines),), ({**following, "keys": "next token"},)
 
 
@@ -868,7 +856,6 @@ def _several_caches(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any
         Column("mha", "MHA", "bytes", empty="–"),
         Column("as_built", "as built", "bytes"),
         Column("mqa", "MQA", "bytes", drop=1, empty="–"),
-        *((WHOLE,) if "whole" in facts[0] else ()),
     )
     sections = []
     for model, fact in zip(models, facts, strict=True):
