@@ -55,6 +55,7 @@ MIXTRAL = {**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_expert
         (MIXTRAL, {"fsdp": 4}, {"recompute": "full"}),  # the first layer decides, while it is gathered
         (LLAMA, {"fsdp": 2}, {"lora": "8"}),
         (LLAMA, {"fsdp": 4}, {"lora": "8", "adapter_dtype": "bf16"}),
+        (MIXTRAL, {"fsdp": 4}, {"lora": "8"}),
     ],
 )
 def test_a_rank_of_fsdp_has_the_peak_that_torchs_tracker_sees(

@@ -273,7 +273,7 @@ CASES: dict[str, tuple[str | dict[str, Any], dict[str, Any]]] = {
     "sp ep shared_expert": ("deepseek-v3", {"fsdp": 2, "tp": 2, "sp": True, "ep": 2}),
     "ep expert_bias": ("gpt-oss-20b", {"fsdp": 2, "ep": 2}),
     "ep recompute_part": ("mixtral-8x7b", {"fsdp": 8, "ep": 8, "recompute": "attention"}),
-    "lora experts sharded": ("mixtral-8x7b", {"fsdp": 2, "lora": "4"}),
+    "lora experts computes": ("mixtral-8x7b", {"ep": 2, "fsdp": 2, "lora": "4"}),
     "lora mla sharded": ("minicpm3-4b", {"fsdp": 2, "lora": "4"}),
     "lora tp norm_over_heads": ("olmo-2-1b", {"tp": 2, "lora": "4"}),
     "lora cp": ("llama-3.1-8b", {"cp": 2, "lora": "4"}),

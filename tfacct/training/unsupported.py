@@ -91,7 +91,7 @@ LAYOUTS = (
     together("lora uneven", "LoRA with a {tp} that does not divide all heads and widths", "choose another {tp}"),
     together("sp ep shared_expert", "{ep} with {sp=True} and a shared expert", "leave {ep} out"),
     together("ep recompute_part", "{ep} with {recompute=attention}", "use {recompute=full}"),
-    together("lora experts sharded", "LoRA with experts and axes other than {dp}", "use {dp}"),
+    together("lora experts computes", "LoRA with experts and axes other than {fsdp} and {dp}", "use {fsdp} or {dp}"),
     together("lora mla sharded", "LoRA on latent attention with axes other than {dp}", "use {dp}"),
     together("lora tp norm_over_heads", "LoRA with {tp} and a norm over all heads", "leave {tp} out"),
     *(
