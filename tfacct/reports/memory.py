@@ -392,23 +392,15 @@ def _nothing_fits(fit: Mapping[str, Any]) -> bool:
 
 def _missing(about: About, limit: MemoryLimit) -> str:
     """Why the only model does not fit, as a clause."""
-    one, fit, free = about.counted[0], about.fit, limit.usable - about.counted[0].weights
-    batch, per_gpu = one.work.batch, " per GPU" if about.mesh else ""
-    tokens, sequences = units.number_of(one.work.context, "token"), units.number_of(batch, "sequence")
+    one, free = about.counted[0], limit.usable - about.counted[0].weights
+    tokens, per_gpu = units.number_of(one.work.context, "token"), " per GPU" if about.mesh else ""
     if free < 0:
         return f"the weights alone need {units.needed_and_usable(one.weights, limit.usable, per_gpu)}"
     if one.cache <= free:
-        most = units.requests(fit["largest_batch"])
+        most = units.requests(about.fit["largest_batch"])
         return f"the pages of {limit.engine or 'vLLM'} hold {most} of {tokens}"
-    if not _nothing_fits(fit) or one.cache_at(context=1) <= free:
-        needed = units.needed_and_usable(one.weights + one.cache, limit.usable, per_gpu)
-        return f"weights and {units.requests(batch)} of {tokens} need {needed}"
-    what = sequences
-    if one.first_token:
-        what = "one token" if batch == 1 else f"one token in each of {sequences}"
-    pages = f" in pages of {one.cached.page:,} tokens" if one.cached.page > 1 else ""
-    leave = f"the weights need {units.binary(one.weights)} and leave {units.binary(free)}"
-    return f"{leave}, less than the {one.model.cache_name} of {what}{pages}"
+    needed = units.needed_and_usable(one.weights + one.cache, limit.usable, per_gpu)
+    return f"weights and {units.requests(one.work.batch)} of {tokens} need {needed}"
 
 
 def _instead(model: LoadedModel, options: MemoryOptions, limit: MemoryLimit, context: int | None) -> str:
