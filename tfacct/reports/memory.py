@@ -40,12 +40,11 @@ if TYPE_CHECKING:
     from tfacct.timing.placement import Deployment, Needed, Placement
 
 WIDE = ("fp32", "bf16", "fp16")
-"""Cache formats that are compared with fp8."""
+"""Cache formats that are wider than fp8."""
 MOST_STAGES = 16
 """Pipeline stages that are tried for a model that no number of devices fits with tp alone."""
 LARGEST_PAGE = 1 << 20
 """Tokens of the largest page."""
-END = "the length of its position embedding"
 
 of_memory: Keys[[ModelMemory]] = Keys()
 
@@ -495,8 +494,8 @@ def _without_scales(about: About) -> dict[str, str] | None:
 
 
 def _per_request(about: About) -> str:
-    """Cache of one request, in all and on each rank, and how many requests fit with an fp8 cache, or without it."""
-    one, fit = about.counted[0], about.fit
+    """Cache of one request, in all and on each rank that shares it, and how many requests fit with an fp8 cache."""
+    one, fit, mesh = about.counted[0], about.fit, about.mesh
     if not fit or not one.model.has_cache or fit["past_positions"]:
         return ""
     whole_model = _whole_memory(one, about.options)
@@ -504,33 +503,20 @@ def _per_request(about: About) -> str:
     what = f"cache in {about.options.cached.name}" if model_notes.attends(about.models) else "state"
     if each * one.work.context == size:
         what += f" ({units.binary(each)} per token)"
-    where = "" if about.mesh is None else _on_each(one, about.mesh, size)
-    return f"One request needs {units.binary(size)} of {what}{where}.{_with_other_cache(about)}"
+    if mesh is not None and mesh.ep <= mesh.tp:
+        most = "at most " if mesh.pp > 1 else ""
+        what += f", {most}{units.binary(one.cache_at(batch=1))} on each GPU"
+    return f"One request needs {units.binary(size)} of {what}.{_with_fp8_cache(about)}"
 
 
-def _on_each(one: ModelMemory, mesh: Mesh, size: int) -> str:
-    """The part of a request's cache, of `size` bytes in all, on each rank."""
-    on_rank, shared = one.cache_at(batch=1), mesh.ep <= mesh.tp
-    group = "" if shared or mesh.tp == 1 else " of its group"
-    if on_rank != size:
-        return f", {'' if mesh.pp == 1 else 'at most '}{units.binary(on_rank)} on each GPU{group}"
-    why = " (tp does not shard the latent of MLA)" if is_latent(one.model) and mesh.tp > 1 else ""
-    return f", all of it on {'each' if group or shared else 'one'} GPU{group}{why}"
-
-
-def _with_other_cache(about: About) -> str:
-    """How many requests fit with an fp8 cache, or without it, if this is another number."""
+def _with_fp8_cache(about: About) -> str:
+    """How many requests fit with an fp8 cache, if they are more."""
     options, most = about.options, about.fit["largest_batch"]
-    cached = options.cached
-    if cached.name not in (*WIDE, "fp8") or not most:
+    if options.cached.name not in WIDE or not most:
         return ""
-    other = dtypes(options.dtype)[1] if cached.name == "fp8" else "fp8"
-    whole_model = about.whole_models[0]
-    found = _fit_of(whole_model, options._replace(cached=width(other, cached.page)))["largest_batch"]
-    if not found or found == most:
-        return ""
-    instead = f"With {option('kv_dtype', 'fp8')}" if other == "fp8" else f"In {other}"
-    return f" {instead}: {units.requests(found)}."
+    cached = width("fp8", options.cached.page)
+    found = _fit_of(about.whole_models[0], options._replace(cached=cached))["largest_batch"]
+    return f" With {option('kv_dtype', 'fp8')}: {units.requests(found)}." if found and found > most else ""
 
 
 def _engine(about: About) -> str:
@@ -554,24 +540,13 @@ def _engine(about: About) -> str:
 
 
 def _longest_request(about: About) -> str:
-    """The longest context that fits, or why nothing limits it."""
-    fit, model = about.fit, about.counted[0].model
-    if not fit or _nothing_fits(fit):
+    """The longest context that fits; empty if nothing limits it."""
+    one, context = about.counted[0], about.fit.get("largest_context")
+    if not context or not one.model.has_cache:
         return ""
-    context, free, limit = fit["largest_context"], fit["context_slack_bytes"], fit["context_limit"]
-    batch = about.counted[0].work.batch
-    if not model.has_cache:
-        ends = "the context or the batch" if limit is None else f"the batch; {END} limits the context to {limit:,}"
-        return "" if free is None else f"There is no cache to limit {ends}."
-    if context == 0:
-        return f"Not even one token fits at batch {batch:,}."
-    if context is None:
-        windows = model_notes.attends(about.models)
-        return "Every layer caches only its window, so nothing limits the context." if windows else ""
-    past = f"; the model was trained for {model.context:,}" if context > model.context else ""
-    past = f", {END}" if context == limit else past
-    who = "A single request" if batch == 1 else f"{batch:,} requests"
-    return f"{who} can have {context:,} tokens{'' if batch == 1 else ' each'}{past}."
+    who = "A single request" if one.work.batch == 1 else f"Each of {one.work.batch:,} requests"
+    past = f"; the model was trained for {one.model.context:,}" if context > one.model.context else ""
+    return f"{who} can have {context:,} tokens{past}."
 
 
 def _vllm(about: About) -> str:
