@@ -115,15 +115,6 @@ def test_the_largest_context_of_context_parallel_ranks() -> None:
     assert model.memory(ctx=longest + 8, cp=4).total_bytes > budget
 
 
-def test_the_limit_of_a_pipeline_names_its_stage(run: Run) -> None:
-    found = tfacct.load("llama-3.1-70b").memory(ctx="8k", pp=3, on="80GiB").fit
-    assert (found["context_stage"], found["batch_stage"]) == (1, 1)  # 27 layers and the embeddings
-    # Layers with and without windows: the stage with the largest cache is not the one that fits no further token.
-    words = run("memory", "gemma-3-1b", "--ctx", "1k", "--pp", "4", "--on", "2GiB", "-v").out_line
-    found = tfacct.load("gemma-3-1b").memory(ctx="1k", pp=4, on="2GiB").models[0]
-    assert f"Stage {found['fit']['batch_stage']} limits the number of requests." in words
-
-
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b"])
 @pytest.mark.parametrize("command", ["flops", "flops --bytes", "params", "memory", "memory --kv"])
 def test_every_axis_is_answered_or_refused_by_name(run: Run, command: str, name: str) -> None:

@@ -92,7 +92,6 @@ memory gemma-3-1b --pp 4 --ctx 1k --on 2GiB
 memory {index}
 memory {quantized}
 memory {devstral} --part both
-memory gpt-oss-120b --tp 8
 memory deepseek-v4-flash --ctx 4095
 memory bart-base
 memory llama-3.1-8b --on h100 --kv-block 16

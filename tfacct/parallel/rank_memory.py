@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from tfacct.accounts.memory import (
     cache_bytes,
@@ -71,19 +71,12 @@ def memory_of_stages(
     ]
 
 
-class RankFit(Budgeted):
-    """The largest context and batch that fit a budget on a rank, and the free memory."""
+class Fit(Budgeted):
+    """The largest context and batch that fit a budget, and the free memory."""
 
     past_positions: str | None
     context_slack_bytes: int | None
     batch_slack_bytes: int | None
-
-
-class Fit(RankFit):
-    """The largest context and batch that fit a budget, and the free memory."""
-
-    context_stage: NotRequired[int]
-    batch_stage: NotRequired[int]
 
 
 class MemoryLine(TypedDict):
@@ -231,7 +224,7 @@ class ModelMemory:
             lines.append({"what": what, "kind": "cache", "elements": count, "dtype": dtype, "bytes": state_bytes[path]})
         return lines
 
-    def fit(self, limit: MemoryLimit) -> RankFit:
+    def fit(self, limit: MemoryLimit) -> Fit:
         """The largest context at this batch and the largest batch at this context; 0 if not even 1 fits, None if the
         cache does not limit it. No context is longer than the position embedding of the whole model."""
         work, whole_model, free = self.work, self.whole_model, limit.usable - self.weights
@@ -273,19 +266,17 @@ class ModelMemory:
         return found | pool_facts(model, self.work, page_bytes, count, count * page, needed, count * page)
 
 
-def fitting_every_stage(found: Sequence[tuple[int, RankFit]]) -> Fit:
-    """What fits on every stage, from what fits on each, by its index; and the stages that limit it."""
-    by_context = min(found, key=lambda one: _room(one[1]["largest_context"], one[1]["context_slack_bytes"]))
-    by_batch = min(found, key=lambda one: _room(one[1]["largest_batch"], one[1]["batch_slack_bytes"]))
+def fitting_every_stage(found: Sequence[Fit]) -> Fit:
+    """What fits on every stage, from what fits on each."""
+    by_context = min(found, key=lambda one: _room(one["largest_context"], one["context_slack_bytes"]))
+    by_batch = min(found, key=lambda one: _room(one["largest_batch"], one["batch_slack_bytes"]))
     return {
-        **found[0][1],
-        "fits": all(fit["fits"] for _, fit in found),
-        "largest_context": by_context[1]["largest_context"],
-        "largest_batch": by_batch[1]["largest_batch"],
-        "context_slack_bytes": by_context[1]["context_slack_bytes"],
-        "batch_slack_bytes": by_batch[1]["batch_slack_bytes"],
-        "context_stage": by_context[0],
-        "batch_stage": by_batch[0],
+        **found[0],
+        "fits": all(fit["fits"] for fit in found),
+        "largest_context": by_context["largest_context"],
+        "largest_batch": by_batch["largest_batch"],
+        "context_slack_bytes": by_context["context_slack_bytes"],
+        "batch_slack_bytes": by_batch["batch_slack_bytes"],
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import chain
 from math import lcm
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
@@ -26,7 +25,6 @@ from tfacct.parallel.rank_memory import (
     MemoryLine,
     ModelMemory,
     Pages,
-    RankFit,
     fitting_every_stage,
     is_latent,
     memory_of_stages,
@@ -228,7 +226,7 @@ def _rank_facts(one: ModelMemory, kind: type[Object], options: MemoryOptions) ->
     return ranks.rank_facts(one.mesh, one.stage, values_of(kind, _whole_memory(one, options)))
 
 
-def _fit(stages: Sequence[ModelMemory], limit: MemoryLimit) -> RankFit:
+def _fit(stages: Sequence[ModelMemory], limit: MemoryLimit) -> Fit:
     """The largest context and batch that fit a rank of every stage."""
     found = []
     for one in stages:
@@ -238,11 +236,11 @@ def _fit(stages: Sequence[ModelMemory], limit: MemoryLimit) -> RankFit:
 
             pages = hybrid_pages(one.model, one.cached, limit.usable - one.weights)
             limit_of_stage = replace(limit, paged=pages.requests)
-        found.append((one.stage, one.fit(limit_of_stage)))
-    return found[0][1] if len(found) == 1 else fitting_every_stage(found)
+        found.append(one.fit(limit_of_stage))
+    return fitting_every_stage(found)
 
 
-def _fit_of(whole_model: LoadedModel, options: MemoryOptions) -> RankFit:
+def _fit_of(whole_model: LoadedModel, options: MemoryOptions) -> Fit:
     """The largest context and batch of a model that fit the limit. Raises TfacctError."""
     assert options.limit is not None
     _, (one,), _ = sharded([whole_model], options.mesh, options.dtype)
@@ -484,15 +482,6 @@ def _fits(about: About) -> bool:
     return about.limit is not None and (not about.alone or about.fit["fits"])
 
 
-def _without_scales(about: About) -> dict[str, str] | None:
-    """How much larger int4 weights are with scales, if a memory limit was given; None for other formats."""
-    model, dtype = about.whole_models[0], about.options.dtype
-    if not about.alone or about.limit is None or model.storage(dtype).name != "int4":
-        return None
-    plain, scaled = (selection.weight_range(model, name)[1] for name in ("int4", "awq"))
-    return {"more": units.percent(Fraction(scaled, plain) - 1), "awq": option("dtype", "awq")}
-
-
 def _per_request(about: About) -> str:
     """Cache of one request, in all and on each rank that shares it, and how many requests fit with an fp8 cache."""
     one, fit, mesh = about.counted[0], about.fit, about.mesh
@@ -592,13 +581,6 @@ def _ranks(about: About) -> list[str]:
     return [f"The whole model at batch {batch:,}: {sizes}.", *sentences]
 
 
-def _padded(about: About) -> list[str]:
-    if about.mesh is None or about.mesh.pp > 1:
-        return []
-    every = (ranks.padding_notes(one.whole_model, one.model, one.dtype) for one in about.counted)
-    return list(dict.fromkeys(chain.from_iterable(every)))
-
-
 PAGES = NoteRow(
     "pages",
     2,
@@ -618,10 +600,14 @@ NOTES = (
     NoteRow("request", 1, _per_request),
     NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.options.dtype)),
     NoteRow("unreserved", 1, lambda about: _fits(about) and about.limit is not None and about.limit.unreserved),
-    NoteRow("scales", 1, _without_scales, "int4 has no scales: AWQ stores {more} more ({awq})."),
+    NoteRow(
+        "scales",
+        1,
+        lambda about: bool(about.fit) and about.counted[0].storage.name == "int4" and option("dtype", "awq"),
+        "int4 has no scales; {} has them.",
+    ),
     NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
     NoteRow("longest_request", 1, _longest_request),
-    NoteRow("batch_stage", 2, lambda about: about.fit.get("batch_stage"), "Stage {:,} limits the number of requests."),
     NoteRow("projector", 2, lambda about: model_notes.projector_notes(about.models)),
     NoteRow("pool", 2, lambda about: about.limit is not None and about.limit.pool_words),
     NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.options.dtype)),
@@ -639,7 +625,6 @@ NOTES = (
     PAGES,
     NoteRow("usable", 3, lambda about: about.limit is not None and about.limit.notes),
     NoteRow("ranks", 2, _ranks),
-    NoteRow("padded", 3, _padded),
 )
 
 

@@ -231,20 +231,6 @@ def cache_shard_notes(model: LoadedModel, count: int) -> list[str]:
     ]
 
 
-def padding_notes(whole_model: LoadedModel, rank_model: LoadedModel, dtype: str | None) -> list[str]:
-    """Notes on blocks of weights that are padded on a rank."""
-    from tfacct.parallel.support import PADDED
-
-    stored = whole_model.storage(dtype)
-    pairs = zip(whole_model.ledger.tensors(), rank_model.ledger.tensors(), strict=True)
-    names = {
-        stored.dtype(tensor.stored)
-        for tensor, part in pairs
-        if stored.dtype(tensor.stored) in PADDED and stored.cuts(tensor.stored, part.stored)
-    }
-    return [f"Each shard is padded to whole {name} blocks, as in engines." for name in sorted(names)]
-
-
 def fsdp_unit_note(mesh: Mesh, train: bool = True) -> str:
     """When ranks of `fsdp` gather weights and scatter gradients."""
     if mesh.pp == 1:
