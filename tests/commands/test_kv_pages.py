@@ -52,7 +52,7 @@ def test_charts_draw_the_pages_that_the_report_counts(name: str) -> None:
         assert report.kv_cache_bytes in [sizes[chart.x.index(4096)] for sizes in chart.series.values()]
 
 
-def test_a_share_of_a_card_and_the_log_line_of_vllm() -> None:
+def test_a_share_of_a_card_and_the_pages_that_it_leaves() -> None:
     found = LLAMA.memory(ctx=8190, on="80GB", use=0.9, kv_block=16)
     free = 72 * 10**9 - 2 * 8_030_261_248
     page = 16 * 2 * TOKEN
@@ -73,11 +73,8 @@ def test_where_vllm_would_raise_no_note_says_that_it_starts() -> None:
     found = LLAMA.memory(on="24GB", kv_block=16)
     assert (found.pages["starts"], found.pages["largest_max_model_len"]) == (False, 60_560)
     notes = " ".join(found.notes)
-    assert "would raise a ValueError at --max-model-len 131072" in notes and "--max-model-len 60560" in notes
-    assert "would start" not in notes
-    whole, cut = (" ".join(LLAMA.memory(on="24GB", kv_block=16, ctx=ctx).notes) for ctx in (60_560, 50_001))
-    assert "would start" in whole and "older" not in whole
-    assert "(0.20 and older: 60,560)" in cut  # the newest counts the tokens of requests: 60,560 / 50,016 · 50,001
+    assert "would not start with requests of 131,072 tokens; the longest that starts has 60,560 tokens." in notes
+    assert "would start" in " ".join(LLAMA.memory(on="24GB", kv_block=16, ctx=60_560).notes)
     assert LLAMA.memory(on="24GB", kv_block=16, ctx=60_561).pages["starts"] is False
 
 
@@ -144,7 +141,7 @@ def test_pages_of_a_model_without_keys_are_refused(name: str, run: Run) -> None:
 def test_in_every_form(run: Run) -> None:
     ran = run("memory", "llama-3.1-8b", "--on", "80GB", "--use", "0.9", "--kv-block", "16", "--ctx", "8k", "-v")
     text = ran.out_line
-    assert 'start with "GPU KV cache size: 426,784 tokens"' in text and "Usable: 72 GB = 0.9 of 80 GB." in text
+    assert "start with 26,674 pages, which hold 426,784 tokens" in text and "Usable: 72 GB = 0.9 of 80 GB." in text
 
 
 def test_a_format_that_quantizes_the_head_and_the_embedding() -> None:

@@ -40,7 +40,12 @@ def test_the_whole_step_next_to_a_rank_of_fsdp_has_fp32_weights() -> None:
     ("line", "key", "enough", "short"),
     [
         ("memory gpt2 --ctx 64", "total_bytes", "free 0 usable", "missing"),
-        ("memory gpt2 --ctx 64", "weights_bytes", "weights and 1 request of 64 tokens need 240 MiB", "the weights alone need"),
+        (
+            "memory gpt2 --ctx 64",
+            "weights_bytes",
+            "weights and 1 request of 64 tokens need 240 MiB",
+            "the weights alone need",
+        ),
         ("train gpt2 --ctx 64", "peak_bytes", "Fits tightly in", "Does not fit in"),
         ("train gpt2 --ctx 64 -v", "peak_bytes", "Largest batch: ", "Without any change"),
         ("train gpt2 --ctx 64", "weights_bytes", "Does not fit", "; the weights alone need"),

@@ -539,31 +539,16 @@ def _longest_request(about: About) -> str:
 
 
 def _vllm(about: About) -> str:
-    """The line that vLLM would print at start."""
-    found, fit, context = about.alone.get("pages"), about.fit, about.counted[0].work.context
-    if not found or not fit:
+    """Whether vLLM would start with these pages."""
+    found, limit, context = about.alone.get("pages"), about.limit, about.counted[0].work.context
+    if not found or limit is None:
         return ""
-    less = ""
-    if about.limit is not None and not about.limit.engine:
-        above = " above the memory reserved for the runtime" if fit["reserve_bytes"] else ""
-        less = f" Not included: vLLM's profiling run{above}."
-    if found["starts"]:
-        from tfacct.engines.profiles import printed_tokens, profiles
-
-        newest, *earlier = reversed(profiles("vllm"))
-        before = next(one for one in earlier if one["tokens_line"] != newest["tokens_line"])
-        now, then = (printed_tokens(one, found["tokens"], found["concurrency"], context) for one in (newest, before))
-        older = "" if then == now else f" ({before['newest']} and older: {then:,})"
-        return (
-            f'vLLM would start with "GPU KV cache size: {now:,} tokens"{older} and'
-            f' "Maximum concurrency for {context:,} tokens per request: {found["concurrency"]:.2f}x"'
-            f" ({found['count']:,} pages).{less}"
-        )
-    longest = found["largest_max_model_len"]
-    return (
-        f"vLLM would raise a ValueError at --max-model-len {context}. The largest that starts is"
-        f" --max-model-len {longest}.{'' if longest == fit['context_limit'] else less}"
-    )
+    less = "" if limit.engine else " Not included: vLLM's profiling run."
+    if not found["starts"]:
+        longest = f"{found['largest_max_model_len']:,} tokens"
+        return f"vLLM would not start with requests of {context:,} tokens; the longest that starts has {longest}.{less}"
+    pages = f"{found['count']:,} pages, which hold {found['tokens']:,} tokens"
+    return f"vLLM would start with {pages}: {found['concurrency']:.2f} requests of {context:,}.{less}"
 
 
 def _ranks(about: About) -> list[str]:
