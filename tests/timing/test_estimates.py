@@ -255,7 +255,6 @@ def test_the_longest_context_of_one_request_on_the_devices_in_use() -> None:
     assert longest == {count: large.memory(on=on[count]).fit["largest_context"] for count in (4, 2)}
     fewest, exact = large.fit(on="h100,h200"), large.fit(on="1xh100,1xh200", dtype="fp8", ctx="8k")
     assert fewest.answer == "It fits on 2 × h200-sxm, 4 × h100-sxm."
-    assert "; on='4xh100-sxm,4xh200-sxm' compares equal numbers." in " ".join(str(fewest).split())
     assert "longest request" in str(fewest) and "own context is 131,072 tokens" in str(fewest)
     # One byte of each of 70,553,706,496 weights, two of embedding, head and norms; 80 layers × 2 × 8 × 128 × 2 a token.
     weights = 70_553_706_496 + 2 * 128_256 * 8192 + (2 * 80 + 1) * 8192

@@ -938,7 +938,6 @@ def fit(
         {
             **line,
             "count": one.asked or line["count"],
-            "needs": Fraction(total.total, one.memory.usable) if one.memory.usable and not engine else None,
             "each_bytes": one.share and one.share.total,
             "reason": _reason(one) or "",
         }
@@ -948,7 +947,6 @@ def fit(
         Column("device", "device"),
         Column("count", "number", "count", empty="none"),
         Column("usable_bytes", "usable each", "bytes", empty="–"),
-        *(() if engine else (Column("needs", "needed ÷ usable", "ratio", drop=2, empty="–"),)),
         Column("each_bytes", "needed each", "bytes", drop=1, empty="–"),
         *((Column("largest_context", "longest request", "count", drop=1, empty="–"),) if any(longest) else ()),
         *((Column("reason", "reason"),) if any(map(_reason, needed)) else ()),
@@ -1024,17 +1022,7 @@ def _cuts(about: Fitting) -> str:
     return f"Cuts blocks: {cuts}{experts}."
 
 
-def _as_many(about: Fitting) -> str | None:
-    """The devices, with one of each if any needs no more, else as many as any needs; None if the numbers are equal."""
-    counts = about.counts
-    if len({*counts.values()}) < 2 or len(counts) > FEW or any(one.asked for one in about.devices):
-        return None
-    count = 1 if 1 in counts.values() else max(counts.values())
-    return option("on", ",".join(f"{count}x{name}" for name in counts))
-
-
 FIT_NOTES = (
-    NoteRow("as_many", 1, _as_many, "The rows have different numbers of devices; {} compares equal numbers."),
     NoteRow("files", 1, lambda about: model_notes.files_notes([about.model], about.placed.requested_dtype)),
     NoteRow(
         "trained",
