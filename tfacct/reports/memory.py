@@ -851,8 +851,7 @@ of_device: Keys[[Needed, str, int | None]] = Keys()
 
 
 class FittingDevice(Object):
-    """The fewest devices that fit a model, or the number in `on`, and bytes on each; null if they do not fit.
-    `count_without_link`: the fewest that would fit, if no link between them is known."""
+    """The fewest devices that fit a model, or the number in `on`, and bytes on each; null if they do not fit."""
 
     device: str = of_device(lambda one, *_: one.device.id)
     memory_bytes: int = of_device(lambda one, *_: one.device.memory)
@@ -861,7 +860,6 @@ class FittingDevice(Object):
         lambda one, engine, _: None if engine and not one.memory.engine else one.memory.usable
     )
     count: int | None = of_device(lambda one, *_: one.share and one.share.devices)
-    count_without_link: int | None = of_device(lambda one, *_: one.unlinked)
     weights_bytes_each: int | None = of_device(lambda one, *_: one.share and one.share.weights)
     kv_cache_bytes_each: int | None = of_device(lambda one, *_: one.share and one.share.cache)
     largest_context: int | None = of_device(lambda *given: given[2])
@@ -873,12 +871,11 @@ def _reason(one: Needed) -> str | None:
     if one.share is not None:
         return None
     if one.unlinked is not None:
-        linked = one.device.links.largest
-        return "no link" if linked == 1 else f"no link past {linked}"
+        return f"needs {one.unlinked:,}, no link"
     if one.unsupported:
         return "not supported"
     most = one.asked or one.most
-    return "cuts blocks" if one.cuts else "too small" if most == 1 else f"too small at {most}"
+    return "cuts quantized blocks" if one.cuts else "too small" if most == 1 else f"too small at {most}"
 
 
 class FitReport(build.StoredReport):
@@ -891,27 +888,16 @@ class FitReport(build.StoredReport):
     engine: str | None
 
 
-FEW = 3
-"""Devices that a sentence names."""
-
-
 class Fitting(NamedTuple):
-    """The devices that fit a model. `longest`: contexts that fit them; `placed`: the model on one device; `stored`: the
-    format of its weights; `alone`: they cannot be sharded. `engine`: the one that decides how much memory is usable,
-    and its version."""
+    """The devices that fit a model. `longest`: contexts that fit them; `placed`: the model on one device; `alone`: its
+    weights cannot be sharded. `engine`: the one that decides how much memory is usable, and its version."""
 
     model: LoadedModel
     placed: Placement
     devices: Sequence[Needed]
     longest: Sequence[int | None]
-    stored: str
     alone: bool
     engine: str = ""
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The numbers of the devices that fit."""
-        return {one.device.id: one.share.devices for one in self.devices if one.share is not None}
 
 
 def fit(
@@ -932,7 +918,7 @@ def fit(
     placed, stored = alone.place(model, 1, found[0][1]), selection.format_name(model, dtype)
     options = MemoryOptions(replace(request, batch=1), dtype, width(dtypes(dtype, how.kv_dtype)[1]))
     longest = [None if how.ep > 1 else _longest_on(model, one, options, engine) for one in needed]
-    about = Fitting(model, placed, needed, longest, stored, on_one_device(model, dtype), engine)
+    about = Fitting(model, placed, needed, longest, on_one_device(model, dtype), engine)
     lines = [values_of(FittingDevice, one, engine, most) for one, most in zip(needed, longest, strict=True)]
     rows: list[Row] = [
         {
@@ -993,17 +979,13 @@ def _longest_on(model: LoadedModel, needed: Needed, options: MemoryOptions, engi
 
 
 def _fit_answer(about: Fitting) -> str:
-    needed, counts = about.devices, about.counts
-    if any(one.asked for one in needed):
-        fits = [f"{one.share.devices:,} × {one.device.id}" for one in needed if one.share is not None]
-        unfit = [f"{one.asked or 'any'} × {one.device.id}" for one in needed if one.share is None]
-        where = [f"on {listed(names, 3)}" for names in (fits, unfit) if names]
-        return f"It {'fits' if fits else 'does not fit'} {', not '.join(where)}."
-    if not counts:
-        return f"It does not fit on {listed([one.device.id for one in needed], 3)}; the table gives the reason."
-    left, fewest_first = len(needed) - len(counts), sorted(counts.items(), key=lambda one: one[1])
-    none = f"; the table gives the reason for the other {left}" if left else ""
-    return f"It fits on {listed([f'{count:,} × {name}' for name, count in fewest_first], FEW)}{none}."
+    fitting = {one.device.id: one.share.devices for one in about.devices if one.share is not None}
+    fits = [f"{count:,} × {name}" for name, count in sorted(fitting.items(), key=lambda one: one[1])]
+    unfit = [
+        f"{one.asked:,} × {one.device.id}" if one.asked else one.device.id for one in about.devices if not one.share
+    ]
+    where = [f"on {listed(names, 3)}" for names in (fits, unfit) if names]
+    return f"It {'fits' if fits else 'does not fit'} {', not '.join(where)}."
 
 
 def _unsupported(about: Fitting) -> str:
@@ -1011,15 +993,6 @@ def _unsupported(about: Fitting) -> str:
     names = [one.device.id for one in about.devices if one.unsupported]
     reasons = {one.unsupported.removeprefix(f"{about.model.name}: ") for one in about.devices if one.unsupported}
     return f"{listed(names, 4)} ({reasons.pop() if len(reasons) == 1 else 'reasons: --json'})" if names else ""
-
-
-def _cuts(about: Fitting) -> str:
-    """Device counts that would cut quantization blocks."""
-    if not any(one.cuts for one in about.devices):
-        return ""
-    experts = f"; {option('ep')} leaves experts whole" if about.model.ledger.experts else ""
-    cuts = f"sharding over more than {about.devices[0].most:,} devices cuts quantization blocks of {about.stored}"
-    return f"Cuts blocks: {cuts}{experts}."
 
 
 FIT_NOTES = (
@@ -1030,14 +1003,7 @@ FIT_NOTES = (
         lambda about: max([one or 0 for one in about.longest]) > about.model.context and about.model.context,
         "The model's own context is {:,} tokens.",
     ),
-    NoteRow(
-        "unlinked",
-        1,
-        lambda about: listed([f"{one.device.id}: {one.unlinked:,}" for one in about.devices if one.unlinked], 3),
-        "No link: the model needs several devices ({}), and no link between that many is known.",
-    ),
     NoteRow("unsupported", 1, _unsupported, "Not supported by the engine: {}."),
-    NoteRow("cuts", 1, _cuts),
     NoteRow(
         "whole",
         1,
