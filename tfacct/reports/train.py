@@ -9,7 +9,6 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from tfacct.accounts.step_flops import recomputed
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
@@ -621,29 +620,12 @@ def _lever(step: Step) -> str:
         changed, unit = replace(step, memory=found["memory"]), units.binary_unit(step.saved_bytes)
         saved, less = (units.in_binary_unit(each.saved_bytes, unit) for each in (step, changed))
         activations = "" if saved == less else f" (saved activations {saved} → {less} {unit})"
-        price = f" for {found['costs']}{_not_again(step, found)}" if found["costs"] else ""
+        price = f" for {found['costs']}" if found["costs"] else ""
         sentences.append(f"{_typed(found)} lowers the peak to {_peak(changed.memory)}{activations}{price}.")
     if higher is not None:
         alone = "" if found is None else " alone"
         sentences.append(f"{option('master_weights', FP32)}{alone} raises the peak to {higher}.")
     return " ".join(sentences)
-
-
-def _not_again(step: Step, change: Mapping[str, Any]) -> str:
-    """The matmuls due to which full recomputation costs less than another forward pass, a third of a step."""
-    plain = step.recipe.recompute == "none" and step.recipe.loss != "chunked"
-    if change["set"] != {"recompute": "full"} or not plain or round(100 * (change["flops_ratio"] - 1)) >= 33:
-        return ""
-    names = _run_once(step)
-    are = "are" if names[1:] else "is"
-    return f" (less than the usual 33%: {' and '.join(names)} {are} not recomputed)" if len(names) < 3 else ""
-
-
-def _run_once(step: Step) -> list[str]:
-    """Matmuls that full recomputation does not run again."""
-    ledger, at = step.memory.model.ledger, step.work.axes()
-    products = zip(ledger.products(at), recomputed(ledger, at), strict=True)
-    return list(dict.fromkeys(paths.short(product.path) for product, again in products if not again))
 
 
 def _with_master_weights(step: Step) -> str | None:
@@ -932,12 +914,6 @@ NOTES = (
     ),
     NoteRow("prepared", 2, lambda step: step.recipe.weights_dtype == NF4 and _prepared(step)),
     NoteRow("exact", 3, lambda step: step.memory.exact and _accuracy(step)),
-    NoteRow(
-        "early_stop",
-        3,
-        lambda step: step.recipe.recompute == "full" and any("." in name for name in _run_once(step)),
-        "Recomputation of a layer stops at its last saved tensor; later matmuls do not run again.",
-    ),
     NoteRow("usable", 3, lambda step: step.limit is not None and step.limit.notes),
     NoteRow(
         "allocator",
