@@ -15,16 +15,14 @@ PAIRS = {
     "gpt2": "full T × S attention, all logits",
     "mistral, windowed": f"full T × S attention, {WINDOW}, all logits",
     "bert": "full T × S attention, all logits",
-    "t5": "full T × S attention, source × source in an encoder, T × source in cross-attention, all logits",
+    "t5": "full T × S attention, all logits",
     "mamba": "2·m·k·n per matrix product, all logits",
 }
 CACHED = {
-    "gpt2": "only attention pairs inside the causal mask, all logits",
-    "mistral, windowed": "only attention pairs inside the causal mask, inside the window in layers with one,"
-    " all logits",
-    "bert": "full T × S attention in layers without a mask, all logits",
-    "t5": "only attention pairs inside the causal mask, source × source in an encoder,"
-    " T × source in cross-attention, all logits",
+    "gpt2": "only attention pairs inside the mask, all logits",
+    "mistral, windowed": "only attention pairs inside the mask, all logits",
+    "bert": "full T × S attention, all logits",
+    "t5": "only attention pairs inside the mask, all logits",
     "mamba": "no attention, so --masked changes nothing, all logits",
 }
 

@@ -719,60 +719,32 @@ def less_in_vllm(
     return f"{BUFFERS}: {pool.engine}, at {pool.use:g} of the memory, would have {room} ({option('engine', 'vllm')})."
 
 
+UNMASKED = ("full", "prefix", "blocks")
+"""Masks of which every pair of a query and a key is counted, also with --masked."""
+
+
 def products_counted(models: Sequence[LoadedModel] = (), logits: Logits = "all", *, masked: bool = False) -> str:
     """What is counted as FLOPs, of these models or of any, as a clause."""
     computed = "" if models and not any(model.logits for model in models) else LOGITS[logits]
     return ", ".join(filter(None, ("2·m·k·n per matrix product", attention_words(models, masked), computed)))
 
 
-FULL = "full T × S attention"
-PAIRS: Mapping[str, tuple[str, str]] = {
-    "causal": (FULL, "only attention pairs inside the causal mask"),
-    "window": ("T × min(S, T + W − 1) in layers with a window of W", "inside the window in layers with one"),
-    "chunks": ("T × min(S, T + W − 1) in layers with a window of W", "inside the chunk in layers with chunks"),
-    "chosen": (FULL, "of the keys that the indexer selects"),
-    "prefix": (FULL, FULL),
-    "blocks": (FULL, FULL),
-    "full": (FULL, f"{FULL} in layers without a mask"),
-    "near": (FULL, "only attention pairs inside bidirectional windows in layers with one"),
-    "encoder": ("source × source in an encoder",) * 2,
-    "encoder near": ("source × source in an encoder", "only pairs inside bidirectional windows of an encoder"),
-    "cross": ("T × source in cross-attention",) * 2,
-    "tiles": ("attention pairs inside windows of patches",) * 2,
-    "overlapping": ("attention pairs inside overlapping windows",) * 2,
-    "encoder overlapping": ("pairs inside overlapping windows of an encoder",) * 2,
-}
-"""Kind of attention → the query–key pairs that are counted, and those counted with --masked."""
-
-
 def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:
     """Which query–key pairs are counted, as a clause; empty without attention."""
     if not attends(models):
         return "no attention, so --masked changes nothing" if masked else ""
-    kinds = _attention_kinds(models)
-    return ", ".join(dict.fromkeys(words[masked] for kind, words in PAIRS.items() if kind in kinds))
-
-
-def _attention_kinds(models: Sequence[LoadedModel]) -> set[str]:
-    """Keys of PAIRS. Causal if no model is given."""
-    found = set() if models else {"causal"}
-    for group in (group for model in models for group in model.ledger.groups):
-        for line in group.lines:
-            if not isinstance(line, Matmul) or line.weight_axes() is not None:
-                continue
-            axes = set(line.einsum.every)
-            if TILES in axes:
-                found.add("tiles")
-            elif OVERLAPPING in axes:
-                found.add("encoder overlapping" if group.reads else "overlapping")
-            elif {"T", "S"} <= axes:
-                windowed = line.mask == "causal" and WINDOW in group.axes
-                found |= {"causal", "window"} if windowed else {line.mask}
-            elif {"I", "J"} <= axes:
-                found.add("encoder near" if line.mask == "near" else "encoder")
-            elif {"T", "J"} <= axes:
-                found.add("cross")
-    return found
+    groups = [group for model in models for group in model.ledger.groups]
+    lines = [(group, line) for group in groups for line in group.lines if isinstance(line, Matmul)]
+    if masked and (not models or any(line.mask not in UNMASKED for _, line in lines)):
+        return "only attention pairs inside the mask"
+    words = []
+    if not models or any({"S", "J"} & set(line.einsum.every) for _, line in lines):
+        words.append("full T × S attention")
+    if any(line.mask in ("causal", "chunks") and WINDOW in group.axes for group, line in lines):
+        words.append("T × min(S, T + W − 1) in layers with a window of W")
+    if any({TILES, OVERLAPPING} & set(line.einsum.every) for _, line in lines):
+        words.append("attention pairs inside windows of patches or tokens")
+    return ", ".join(words)
 
 
 def left_out(models: Sequence[LoadedModel], *more: str) -> str:
