@@ -62,28 +62,11 @@ class Blocks(NamedTuple):
 def shared_notes(models: Sequence[LoadedModel]) -> list[str]:
     """How many layers of one model share weights."""
     stacks = models[0].architecture.every_stack if len(models) == 1 else ()
-    whole = [stack.count for stack in stacks if stack.once and stack.count > 1]
-    parts = [f"{stack.count:,} layers" for stack in stacks if stack.shared and stack.count > 1]
     return [
-        *(f"All {count:,} layers share one set of weights, stored once." for count in whole),
-        *(
-            f"Attention and MLP of {layers} share one set of weights; each layer has its own adapters."
-            for layers in parts
-        ),
+        f"{'All' if stack.once else 'Attention and MLP of'} {stack.count:,} layers share one set of weights, stored once."
+        for stack in stacks
+        if stack.count > 1 and (stack.once or stack.shared)
     ]
-
-
-READ = {
-    "first": "the first position",
-    "last": "the last position",
-    "end": "the end-of-text position",
-    "mean": "the mean over positions",
-    "average": "the mean over all positions",
-    "both": "the mean over the first two positions",
-    "each": "every position",
-    "all": "all positions",
-}
-"""Positions that a pooler reads, by its setting."""
 
 
 def head_notes(models: Sequence[LoadedModel]) -> list[str]:
@@ -92,16 +75,11 @@ def head_notes(models: Sequence[LoadedModel]) -> list[str]:
     if shape is None or (shape.head is not None and shape.classes is None):
         return []
     if shape.classes is None:
-        reads = READ.get(getattr(shape.pooler, "reads", "all"))
-        gives = f"the pooler reads {reads} of each sequence" if shape.pooler else "no logits are computed"
-        return [f"No language modeling head: {gives}."]
+        return [
+            f"No language modeling head: {'a pooler follows the layers' if shape.pooler else 'no logits are computed'}."
+        ]
     if shape.classes.pooled:
-        who = "the pooler" if shape.pooler is not None else "the classifier"
-        also = "" if shape.head is None else " next to the logits"
-        reads = (
-            "each of the first two positions" if shape.classes.taught else READ[getattr(shape.pooler, "reads", "first")]
-        )
-        return [f"Classes are scored once per sequence{also}: {who} reads {reads}."]
+        return ["Classes are scored once per sequence."]
     if not models[0].config.task_head.picks:
         return ["The classifier scores every position."]
     return [
