@@ -63,7 +63,7 @@ def shared_notes(models: Sequence[LoadedModel]) -> list[str]:
     """How many layers of one model share weights."""
     stacks = models[0].architecture.every_stack if len(models) == 1 else ()
     return [
-        f"{'All' if stack.once else 'Attention and MLP of'} {stack.count:,} layers share one set of weights, stored once."
+        f"{'All' if stack.once else 'Attention and MLP of'} {stack.count:,} layers share one set of weights."
         for stack in stacks
         if stack.count > 1 and (stack.once or stack.shared)
     ]
@@ -75,9 +75,7 @@ def head_notes(models: Sequence[LoadedModel]) -> list[str]:
     if shape is None or (shape.head is not None and shape.classes is None):
         return []
     if shape.classes is None:
-        return [
-            f"No language modeling head: {'a pooler follows the layers' if shape.pooler else 'no logits are computed'}."
-        ]
+        return [f"No language modeling head: {'a pooler runs' if shape.pooler else 'no logits are computed'}."]
     if shape.classes.pooled:
         return ["Classes are scored once per sequence."]
     if not models[0].config.task_head.picks:
