@@ -297,15 +297,15 @@ def test_changes_that_do_not_lower_the_printed_peak_are_left_out(run: Run) -> No
     [
         (
             "falcon-40b --lora 64",
-            "falcon-40b: {}: LoRA on parallel sublayers with axes other than --dp is not supported",
+            "falcon-40b: {}: LoRA on parallel sublayers in a sharded layout is not supported",
             "",
         ),
         (
             "gpt2 --optimizer adamw-8bit",
-            "gpt2: {}: adamw-8bit with axes other than --dp is not supported",
+            "gpt2: {}: adamw-8bit in a sharded layout is not supported",
             "--optimizer adamw",
         ),
-        ("gpt2 --qlora", "gpt2: {}: QLoRA with axes other than --dp is not supported", "--lora 16"),
+        ("gpt2 --qlora", "gpt2: {}: QLoRA in a sharded layout is not supported", "--lora 16"),
     ],
 )
 def test_a_step_that_several_devices_do_not_support(run: Run, recipe: str, message: str, instead: str) -> None:
@@ -329,7 +329,7 @@ def test_a_step_that_several_devices_do_not_support(run: Run, recipe: str, messa
     message = message.format("2 × h100-sxm (fsdp=2)")
     assert (ran.code, ran.err) == (2, f"error: {message}\nhint: {hint} at context 1,024\n")
     typed = run(*asked, "--fsdp", "2")
-    assert "with axes other than --dp is not supported" in typed.err and "it needs" not in typed.err
+    assert "in a sharded layout is not supported" in typed.err and "it needs" not in typed.err
 
 
 @pytest.mark.parametrize(
