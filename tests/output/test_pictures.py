@@ -15,8 +15,7 @@ from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
 from tfacct.loading.memory_limit import memory_limit
 from tfacct.output.chart import Chart
-from tfacct.reports.charts import diff_chart, kv_chart, memory_chart, params_chart, train_chart
-from tfacct.reports.compare import Side, by_line
+from tfacct.reports.charts import kv_chart, memory_chart, params_chart, train_chart
 from tfacct.reports.memory import kv, memory
 from tfacct.reports.params import params
 from tfacct.reports.train import train
@@ -53,13 +52,6 @@ def of_params(*names: str) -> Chart:
     return params_chart(models, params(models))
 
 
-def of_diff(old: str, new: str, ctx: int | None = None, to_ctx: int | None = None, **fields: object) -> Chart:
-    one = load(old).loaded
-    other = one.with_fields(fields) if old == new and fields else load(new).loaded
-    before, after = Side(one, Request(ctx=ctx)), Side(other, Request(ctx=to_ctx or ctx))
-    return diff_chart(before, after, by_line(before, after))
-
-
 CHARTS = {
     **{f"flops {name}": lambda name=name: charted(name) for name in ("gpt2-xl", "t5-small", "deepseek-v3")},
     "flops ctx": lambda: charted("gpt2-xl", ctx=16384),
@@ -75,10 +67,6 @@ CHARTS = {
     "kv several": lambda: of_kv("gpt2", *MIXED, ctx=8192),
     **{f"params {name}": lambda name=name: of_params(name) for name in ("t5-small", "deepseek-v3")},
     "params several": lambda: of_params(*MIXED),
-    "compare models": lambda: of_diff("gpt2", "gpt2-xl"),
-    "compare field": lambda: of_diff("llama-3.1-8b", "llama-3.1-8b", ctx=8192, num_key_value_heads=1),
-    "compare ctx": lambda: of_diff("gpt2", "gpt2", ctx=512, to_ctx=1024),
-    "compare far": lambda: of_diff("bert-base", "deepseek-v3", ctx=512),
     "sweep kv": lambda: of_sweep("llama-3.1-8b", ctx="1k..128k", num_key_value_heads="1..32"),
     "sweep share": lambda: of_sweep("gpt2-xl", "cs336-gpt2-xl", ctx="1k..64k", metrics=("share.attn",)),
     "sweep per token": lambda: of_sweep("gpt2-xl", ctx="1k..16k", metrics=("flops_per_token",)),
@@ -197,7 +185,7 @@ def test_memory_of_several_is_the_tables() -> None:
     chart = memory_chart([*models, load("bert-base").loaded], request, report)
     assert list(chart.x) == ["gpt2", "bert-base"]
     assert chart.series["weights"] == [facts["weights_bytes"] for facts in report.models]
-    assert chart.ends == [(units.binary(facts["total_bytes"]),) for facts in report.models]
+    assert chart.ends == [units.binary(facts["total_bytes"]) for facts in report.models]
 
 
 def test_a_step_is_drawn_by_phase_and_several_at_their_peaks() -> None:
@@ -274,27 +262,6 @@ def test_parameters_of_several_add_up() -> None:
         assert sum(values[place] for values in chart.series.values()) == load(name).params().total
 
 
-def test_a_diff_draws_what_changes() -> None:
-    chart = of_diff("llama-3.1-8b", "llama-3.1-8b", ctx=8192, num_key_value_heads=1)
-    charts = [chart, *chart.side_charts]
-    assert [each.unit for each in charts] == ["flops", "params", "bytes"]
-    old, new = (load("llama-3.1-8b", num_key_value_heads=heads) for heads in (8, 1))
-    for side, model in zip(chart.series.values(), (old, new), strict=True):
-        assert sum(side) == model.flops(ctx=8192).total
-    cache = dict(zip(charts[2].x, charts[2].ends, strict=True))["KV cache"]
-    assert cache == ("1.00 GiB", "128 MiB  ÷ 8")
-    assert "KV cache ÷ 8, parameters −2.9%, total FLOPs −2.4%" in chart.caption
-    ctx = of_diff("gpt2", "gpt2", ctx=512, to_ctx=1024)
-    assert [each.unit for each in (ctx, *ctx.side_charts)] == ["flops", "bytes"]
-    assert list(ctx.series) == ["context 512", "context 1,024"]
-
-
-def test_a_diff_without_changes() -> None:
-    chart = of_diff("llama-3.1-8b", "llama-3.1-8b", ctx=8192, rope_theta=10_000.0)
-    assert chart.unit == "flops" and not chart.side_charts and "unchanged" in chart.caption
-    plot.draw(chart)
-
-
 def test_names_keep_apart() -> None:
     assert labels.apart([], 10, 0, 100) == []
     assert labels.apart([5, 5, 5], 10, 0, 100) == [0, 10, 20]
@@ -326,7 +293,7 @@ def test_axes_are_returned_without_a_file(monkeypatch: pytest.MonkeyPatch) -> No
     try:
         axes = plot.axes(chart)
         assert isinstance(axes, Axes) and axes.get_xlabel() == chart.x_label and axes.figure.get_suptitle()
-        assert plot.axes(CHARTS["compare models"]()).get_xlabel() == "FLOPs"
+        assert plot.axes(of_sweep("gpt2", ctx="1k,2k", metrics=("total_flops", "total_params"))).get_ylabel() == "FLOPs"
         _, (mine, other) = pyplot.subplots(1, 2, figsize=(12, 4))
         assert plot.axes(chart, mine) is mine and mine.get_title(loc="left") and not other.has_data()
         lines = plot.axes(CHARTS["sweep kv"](), other)  # the title is 6 points above them, for no legend is between

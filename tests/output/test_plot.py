@@ -117,7 +117,6 @@ def test_areas_are_drawn_on_a_log_axis_with_the_crossover_and_the_context() -> N
         ("memory gpt2 --on 24GiB", "svg", b"<?xml"),
         ("kv gpt2 t5-small", "svg", b"<?xml"),
         ("params gpt2", "svg", b"<?xml"),
-        ("diff gpt2 gpt2-medium", "svg", b"<?xml"),
     ],
 )
 def test_commands_draw(command: str, ending: str, start: bytes, tmp_path: Path, run) -> None:

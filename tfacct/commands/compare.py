@@ -14,7 +14,6 @@ from tfacct.options import Option
 if TYPE_CHECKING:
     from tfacct.loading.memory_limit import MemoryLimit
     from tfacct.loading.model import LoadedModel
-    from tfacct.output.chart import Chart
     from tfacct.reports.compare import CompareReport, DiffReport, Side
 
 AXES = tuple(opt.LayoutLists.__annotations__)
@@ -144,14 +143,7 @@ def _by_line(
         if value:
             raise UsageError(f"{option(name)} needs {option('by', 'model')}")
     old, new = sides
-    report = by_line(old, new, every=all_)
-
-    def chart() -> "Chart":
-        from tfacct.reports.charts import diff_chart
-
-        return diff_chart(old, new, report)
-
-    return Found(report, chart)
+    return Found(by_line(old, new, every=all_))
 
 
 COMMAND = Command(
@@ -161,5 +153,4 @@ COMMAND = Command(
         "tfacct compare llama-3.1-8b --set num_hidden_layers=16,num_key_value_heads=1",
         "tfacct compare llama-3.1-8b --train --ctx 4k --recompute none,full",
     ),
-    drawn=True,
 )

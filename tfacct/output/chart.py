@@ -14,11 +14,11 @@ from tfacct.output.report import Kind
 class Chart:
     """Series over a shared axis, with labels.
 
-    areas and lines: values over numbers, areas stacked. bars and pairs: values over names, in rows from the top, bars
-    stacked, pairs side by side. `unit`: the unit of the values.
+    areas and lines: values over numbers, areas stacked. bars: values over names, stacked in rows from the top. `unit`:
+    the unit of the values.
     """
 
-    kind: Literal["areas", "lines", "bars", "pairs"]
+    kind: Literal["areas", "lines", "bars"]
     title: str
     caption: str
     x_label: str
@@ -32,8 +32,8 @@ class Chart:
     """Places on the axis of numbers, and what is there."""
     levels: Sequence[tuple[int, str]] = ()
     """Values, and what they are."""
-    ends: Sequence[tuple[str, ...]] = ()
-    """Texts at the ends of the bars of each row: one for stacked bars, one for each bar of a pair."""
+    ends: Sequence[str] = ()
+    """Texts at the ends of the rows."""
     reach: Mapping[str, int] = field(default_factory=dict)
     """Place up to which a line is solid; it is dotted beyond."""
     side_charts: Sequence[Chart] = ()

@@ -27,8 +27,8 @@ def draw(axes: Axes, chart: Chart, look: Look, *, named: bool = True) -> None:
     _dress(axes, look)
     axes.set_xlabel(chart.x_label, color=look.ink)
     axes.set_ylabel(chart.y_label, color=look.ink)
-    {"areas": _areas, "lines": _lines, "bars": _bars, "pairs": _bars}[chart.kind](axes, chart, look)
-    if named and chart.kind in ("bars", "pairs") and len(chart.series) + len(chart.levels) > 1:
+    {"areas": _areas, "lines": _lines, "bars": _bars}[chart.kind](axes, chart, look)
+    if named and chart.kind == "bars" and len(chart.series) + len(chart.levels) > 1:
         _legend(axes, look)
 
 
@@ -89,48 +89,39 @@ def _labels_right(axes: Axes, chart: Chart, look: Look, ends: list[End]) -> None
 
 
 def _bars(axes: Axes, chart: Chart, look: Look) -> None:
-    """Rows from the top, stacked or side by side."""
+    """Stacked rows from the top."""
     rows = range(len(chart.x))
-    apart = chart.kind == "pairs"
-    height = 0.8 / (len(chart.series) if apart else 1)
     floor = [0.0] * len(chart.x)
-    tops = []
-    for place, ((name, values), number) in enumerate(zip(chart.series.items(), _hues(chart), strict=True)):
-        at = [row - 0.4 + height * (place + 0.5) if apart else row for row in rows]
-        fill = look.fill(number) if look.printed or not apart else {}
-        axes.barh(at, list(values), height, left=floor, label=name, facecolor=look.hue(number), **fill)
-        if apart:
-            tops += [(at[row], values[row], chart.ends[row][place]) for row in rows]
-        else:
-            floor = [below + value for below, value in zip(floor, values, strict=True)]
-    if chart.ends and not apart:
-        tops = [(row, floor[row], chart.ends[row][0]) for row in rows]
+    for (name, values), number in zip(chart.series.items(), _hues(chart), strict=True):
+        fill = look.fill(number)
+        axes.barh(rows, list(values), 0.8, left=floor, label=name, facecolor=look.hue(number), **fill)
+        floor = [below + value for below, value in zip(floor, values, strict=True)]
     axes.set_ylim(len(chart.x) - 0.5, -0.5)
     axes.set_yticks(list(rows), [str(name) for name in chart.x])
     axes.tick_params(axis="y", length=0)
-    longest = 1.0 if chart.unit == "share" else max([*floor, *(y for _, y, _ in tops)])
+    longest = 1.0 if chart.unit == "share" else max(floor)
     axes.set_xlim(0, max([longest, *(level for level, _ in chart.levels)]) or 1)
     scales.value_ticks(axes.xaxis, chart.unit, most=7)
     axes.grid(axis="x", color=look.faint, linewidth=0.8)
     for level, text in chart.levels:
         axes.axvline(level, color=look.ink, linewidth=0.9, linestyle="--", label=text)
-    _write_ends(axes, tops, look)
+    for row, (value, text) in enumerate(zip(floor, chart.ends, strict=False)):
+        _write_end(axes, row, value, text, look)
 
 
-def _write_ends(axes: Axes, tops: list[tuple[float, float, str]], look: Look) -> None:
-    """Write a text at the end of each bar."""
-    for y, value, text in tops:
-        axes.annotate(
-            text,
-            (value, y),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center_baseline",
-            color=look.ink,
-            fontsize=POINTS,
-            annotation_clip=False,
-            bbox={"boxstyle": "square,pad=0.1", "facecolor": look.ground, "edgecolor": "none"},
-        )
+def _write_end(axes: Axes, row: int, value: float, text: str, look: Look) -> None:
+    """Write a text at the end of a row."""
+    axes.annotate(
+        text,
+        (value, row),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center_baseline",
+        color=look.ink,
+        fontsize=POINTS,
+        annotation_clip=False,
+        bbox={"boxstyle": "square,pad=0.1", "facecolor": look.ground, "edgecolor": "none"},
+    )
 
 
 def _legend(axes: Axes, look: Look) -> None:

@@ -74,7 +74,7 @@ def axes(chart: Chart, ax: Axes | None = None, *, look: Look | None = None) -> A
         from matplotlib import pyplot
 
         return _compose(pyplot.figure(figsize=_inches(chart), layout="constrained"), chart, look)
-    named = len(chart.series) + len(chart.levels) if chart.kind in ("bars", "pairs") else 0
+    named = len(chart.series) + len(chart.levels) if chart.kind == "bars" else 0
     rows = bool(chart.marks) + math.ceil(named / drawing.IN_A_ROW)
     with _settings():
         ax.set_title(_title(chart.title), loc="left", pad=6 + LINE * rows, color=look.ink, **HEADING)
@@ -90,7 +90,7 @@ def _compose(figure: Figure, chart: Chart, look: Look) -> Axes:
         figure.suptitle(_title(chart.title), x=0.01, ha="left", color=look.ink, **HEADING)
         caption = textwrap.fill(_unbroken(chart.caption), CAPTION)
         figure.supxlabel(caption, fontsize=POINTS, x=0.01, ha="left", color=look.ink)
-        rows = figure.subplots(len(charts), squeeze=False, height_ratios=[_rows(each) for each in charts])[:, 0]
+        rows = figure.subplots(len(charts), squeeze=False)[:, 0]
         for axes, each in zip(rows, charts, strict=True):
             drawing.draw(axes, each, look, named=each is chart)
     first: Axes = rows[0]
@@ -118,16 +118,9 @@ def _settings() -> Any:
     return rc_context({"font.size": POINTS + 1, "hatch.linewidth": 0.6, "text.parse_math": False})
 
 
-def _rows(chart: Chart) -> int:
-    """Height of a chart, in rows."""
-    if chart.kind in ("areas", "lines"):
-        return 14
-    return 2 + len(chart.x) * (2 if chart.kind == "pairs" else 1)
-
-
 def _inches(chart: Chart) -> tuple[float, float]:
     """Size in inches of a figure without overlapping text."""
     if chart.kind in ("areas", "lines"):
         each = max(3.6 if chart.side_charts else 4.6, 1.5 + len(chart.series) * LINE / 72)
         return WIDTH, each * (1 + len(chart.side_charts))
-    return WIDTH, max(3.2, 1.6 + sum(0.5 + ROW * _rows(each) for each in (chart, *chart.side_charts)))
+    return WIDTH, max(3.2, 2.1 + ROW * (2 + len(chart.x)))

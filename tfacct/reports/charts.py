@@ -25,18 +25,17 @@ from tfacct.loading.memory_limit import usable_words
 from tfacct.loading.model import LoadedModel
 from tfacct.output import look
 from tfacct.output.chart import Chart
-from tfacct.output.report import Column, Kind, Report
+from tfacct.output.report import Kind, Report
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rank_memory import is_latent, variants
 from tfacct.parallel.shard_model import shard_for_flops
 from tfacct.parallel.support import supported_on
 from tfacct.reports import build, model_notes
 from tfacct.reports.memory import heads_words
-from tfacct.reports.metrics import flops_by
 from tfacct.reports.sweep import label, setting
 
 if TYPE_CHECKING:
-    from tfacct.reports.compare import Side
+    pass
 
 STEPS = 8
 """Points an octave: a smooth line."""
@@ -185,71 +184,6 @@ def _sided(counts: Mapping[str, int]) -> dict[str, int]:
         name = f"{at.side} {_label_of(at._replace(side='').heading)}".strip()
         found[name] = found.get(name, 0) + count
     return found
-
-
-def diff_chart(old: Side, new: Side, report: Report) -> Chart:
-    """FLOPs, parameters and bytes by part, old and new side by side; those of them that change."""
-    sides = (old, new)
-    points = [old.terms.point(side.model, selection.workload(side.model, side.request)) for side in sides]
-    totals = report.models[0]["totals"]
-    cache = model_notes.cache_name([side.model for side in sides])
-    stored = {"weights_bytes": "weights", **({"kv_cache_bytes": cache} if cache else {})}
-    names = _names(old, new)
-    found = [
-        _pair(
-            names,
-            [flops_by(point, lambda one: paths.component_of(one.line)) for point in points],
-            "flops",
-            _components(),
-        ),
-        _pair(names, [_by_part(side.model.ledger.parameters()) for side in sides], "params", (*headings(), OTHERS)),
-        _pair(
-            names,
-            [{stored[name]: totals[name][side] for name in stored if name in totals} for side in ("old", "new")],
-            "bytes",
-            tuple(stored.values()),
-        ),
-    ]
-    first, *others = [chart for chart in found if len({tuple(row) for row in chart.series.values()}) > 1] or found[:1]
-    return replace(first, side_charts=others, **_about(report))
-
-
-def _names(old: Side, new: Side) -> tuple[str, str]:
-    """Both sides' names for the rows."""
-    before, after = (build.workload_words([side.model], side.request) for side in (old, new))
-    first, second = build.label(old.model), build.label(new.model)
-    if first != second:
-        return first, second
-    if before == after:
-        return f"{first}, old", f"{second}, new"
-    same = f", batch {old.request.batch:,}" if old.request.batch == new.request.batch else ""
-    return before.removesuffix(same), after.removesuffix(same)
-
-
-def _pair(names: tuple[str, str], sides: Sequence[Mapping[str, int]], unit: Kind, order: Sequence[str]) -> Chart:
-    """Rows of the parts that either side has, in this order."""
-    parts = [part for part in order if any(part in side for side in sides)]
-    rows = [(sides[0].get(part, 0), sides[1].get(part, 0)) for part in parts]
-    written = Column("", "", unit).text
-
-    def change(old: int, new: int) -> str:
-        """The change in words; empty if nothing is there."""
-        if old:
-            return units.change(Fraction(new) / old)
-        return "new" if new else ""
-
-    return Chart(
-        kind="pairs",
-        title="",
-        caption="",
-        x_label=Y_LABELS[unit],
-        y_label="",
-        x=[_label_of(part) for part in parts],
-        series={name: [row[side] for row in rows] for side, name in enumerate(names)},
-        unit=unit,
-        hues=[look.GREY, look.BLUE],
-        ends=[(written(old), f"{written(new)}  {change(old, new)}".rstrip()) for old, new in rows],
-    )
 
 
 def memory_chart(models: Sequence[LoadedModel], request: Request, report: Report) -> Chart:
@@ -502,7 +436,7 @@ def _bars(
         series={name: values for name, (values, _) in parts.items()},
         unit=unit,
         hues=[hue for _, hue in parts.values()],
-        ends=[(end,) for end in ends],
+        ends=list(ends),
         levels=levels,
         **_about(report),
     )
