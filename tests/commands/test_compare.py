@@ -148,12 +148,9 @@ def test_training_steps_are_compared_by_their_peak(run: Run) -> None:
     assert each[1] - each[0] == 2 * 1024 * 768 * 50257  # the logits are computed again
     states = run("compare", "gpt2", "--ctx", "64", "--optimizer", "adamw,sgd", "--metric", "gradients_bytes").out
     rows = {line[1:18].strip(): line[18:].split() for line in states.splitlines()}
-    state, peak = (getattr(load("gpt2").train(ctx=64), key) for key in ("optimizer_bytes", "peak_bytes"))
+    state = load("gpt2").train(ctx=64).optimizer_bytes
     assert rows["optimizer state"] == [f"{state / 2**20:.0f}", "MiB", "0", "B"]
-    assert rows["state ÷ peak"][0] == f"{100 * state / peak:.1f}%" and {
-        "gradients",
-        "≈ peak memory",
-    } <= set(rows)
+    assert {"gradients", "≈ peak memory"} <= set(rows)
     alike = run("compare", "gpt2", "--ctx", "64", "--recompute", "none,full").out  # both peak in the optimizer step
     assert "recompute none: 3.3 × the saved activations of recompute full." in alike
     alike = run("compare", "gpt2", "--ctx", "1k", "--recompute", "none,selective").out  # both peak in the loss

@@ -128,9 +128,6 @@ def _check(options: CompareOptions, metric: list[str] | None, all_: bool) -> Non
     for name in (*opt.Step.__annotations__, *opt.MetricTerms.__annotations__):
         if name not in PLAIN and given.get(name) not in (None, False) and not metric:
             example = f"such as {option('metric', 'peak_bytes' if options.get('train') else 'total_flops')}"
-            if name == "batch":
-                timed = f"`tfacct serve MODEL --requests {options.get('batch')} --on DEVICE`"
-                example += f"; {timed} gives the time"
             raise UsageError(f"{option(name)} needs {option('metric')}, or {option('by', 'line')}", example)
 
 

@@ -65,7 +65,6 @@ OF_STEP = {
     STEP_FLOPS.name: "FLOPs of a step",
 }
 """Metrics of a training step, in words."""
-OPTIMIZER_SHARE = "optimizer_share"
 OF_CONTEXT = ("kv_cache_bytes", "prefill_flops", "flops_per_new_token")
 """Measures that depend on the context."""
 REQUESTS = "requests"
@@ -79,14 +78,6 @@ NOTES = (
     NoteRow(
         "pairs", 1, text="FLOPs count all pairs of tokens; in {}, a token attends to fewer (`tfacct flops --masked`)."
     ),
-    NoteRow(
-        "latent",
-        1,
-        text="Latent attention ({}): a new token takes more FLOPs, as each head reads the whole latent, and less"
-        " cache.",
-    ),
-    NoteRow("lines", 2, text="{} compares them matmul by matmul and tensor by tensor."),
-    NoteRow("cache", 2, text="The KV cache is in {}."),
 )
 
 
@@ -148,11 +139,9 @@ class Numbers:
         requests = "any" if self.fits and self.requests is None else self.requests
         stored = selection.format_name(self.side.model, self.side.terms.dtype)
         fits = None if self.fits is None else model_notes.fits_word(self.fits, self.tight)
-        peak, state = (self.metrics.get(name) for name in (PEAK, "optimizer_bytes"))
         return {
             "label": self.label,
             "context": self.context,
-            OPTIMIZER_SHARE: Fraction(state or 0, peak) if peak else None,
             "format": stored,
             "fits": fits,
             REQUESTS: requests,
@@ -229,13 +218,11 @@ def compare(
         "buckets": _buckets(numbers),
         "context": {},
         "pairs": ", ".join(one.label for one in numbers if _attends_to_fewer(one)),
-        "latent": ", ".join(one.label for one in numbers if _absorbs(one)),
-        "lines": len(every) == 2 and not training and fit is None and not metrics and option("by", "line"),
-        "cache": not training and _generate(sides) and " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
     if shared or (training and not sides[0].request.ctx):
         about["context"] = {"of": "all these models were" if shared else "the model was", "ctx": option("ctx", "S")}
-    cache = f" and {_words(sides)['cache']}" if _generate(sides) else ""
+    cached = " or ".join(dict.fromkeys(side.cached for side in sides))
+    cache = f" and {_words(sides)['cache']} in {cached}" if _generate(sides) else ""
     where = f"context {min(contexts):,}" if len(contexts) == 1 else "several contexts"
     title = [models[0].name if len(every) == 1 else f"{len(every):,} models", where]
     report = build.report(
@@ -393,14 +380,6 @@ def _attends_to_fewer(one: Numbers) -> bool:
         return False
 
 
-def _absorbs(one: Numbers) -> bool:
-    """True if its new tokens attend to latents, as counted in their FLOPs."""
-    if one.measured["flops_per_new_token"] is None:
-        return False
-    step = selection.workload(one.side.model, Request(ctx=one.side.request.ctx, decode=True))
-    return one.side.model.settled(step).mla_mode == "absorbed"
-
-
 def _labels(sides: Sequence[Side]) -> list[str]:
     """The parts in which the sides differ; a cache that follows the dtype of the weights is none."""
     parts = [side.parts for side in sides]
@@ -442,8 +421,6 @@ def _columns(
         estimated = "≈ " if one.name == PEAK and any(each.step and not each.step.exact for each in numbers) else ""
         every = ", all ranks" if one is STEP_FLOPS and _on_ranks(sides) else ""
         shown.append((one.name, f"{estimated}{OF_STEP.get(one.name, one.name)}{every}", one.unit))
-        if one.name == "optimizer_bytes" and PEAK in hidden:
-            shown.append((OPTIMIZER_SHARE, "state ÷ peak", "share"))
     if fit is not None and _of_training(sides):
         shown.append(("fits", f"fits {fit.where}", "text"))
     elif fit is not None:
@@ -729,7 +706,6 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
         "windows": (one_model or old.model.family == new.model.family) and counted.window_notes([new.model]),
         "latent": counted.latent_notes(zip(models, works, strict=True)),
     }
-    hidden = sum(map(len, (flops, params, totals))) - sum(map(len, shown))
     report = build.report(
         DiffReport,
         models,
@@ -751,11 +727,9 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
         requests=[old.request, new.request],
         defaults=[replace(old.model, defaulted=build.shared_defaults(models))] if one_model else models,
     )
-    if not hidden:
+    if every or shown == [flops, params, totals]:
         return report
-    them = "it" if hidden == 1 else "them"
-    unchanged = f"({units.number_of(hidden, 'row')} unchanged: {option('all', True)} shows {them})"
-    return replace(report, notes=(unchanged, *report.notes))
+    return replace(report, notes=(f"{option('all', True)} also shows the rows that do not change.", *report.notes))
 
 
 def _changed_defaults(old: LoadedModel, new: LoadedModel) -> list[str]:
