@@ -768,7 +768,8 @@ def _side(side: Side, point: Point, metrics: Sequence[Metric], *, weighed: bool)
     """`old_side` or `new_side` of the JSON."""
     weights = point.weights.name if weighed else None
     facts = {**build.facts_of(side.model), **side.terms.facts(side.model, point.work, weights)}
-    return facts | side.terms.recipe_facts(metrics, side.model) | model_notes.latent_facts(side.model, point)
+    mode = {"latent_attention": model_notes.latent_mode(side.model, point)}
+    return facts | side.terms.recipe_facts(metrics, side.model) | mode
 
 
 def _line_table(sections: Sequence[Sequence[Change]], names: Mapping[str, str]) -> Table:

@@ -26,7 +26,6 @@ from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import PLAIN, Amount, Cell, Column, NoteRow, Row, Table, notes
 from tfacct.parallel.model_flops import ModelFlops, RequestFlops, flops_of_each, products_of, request_flops
 from tfacct.reports import build, model_notes, ranks
-from tfacct.reports.model_notes import Otherwise
 
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
@@ -111,7 +110,6 @@ class FlopsReport(build.ExplainedReport, build.RankReport):
     flops_per_token: float = of_model(lambda one: Fraction(one.total, one.tokens))
     total_params: int = of_model(lambda one: int(params_of(one.point)))
     latent_attention: MlaMode | None = of_model(lambda one: model_notes.latent_mode(one.model, one.point))
-    total_flops_otherwise: Otherwise | None = of_model(lambda one: model_notes.other_latent_mode(one.model, one.point))
     components: dict[str, int] = of_model(lambda one: one.by_component)
     lines: list[dict[str, Any]] = of_model(
         lambda one: [values_of(FlopsLine, line, one) for line in shown(one.products)]
@@ -136,7 +134,6 @@ class TrafficReport(build.RankReport):
     total_written_bytes: int = of_model(lambda one: one.moved.written)
     flops_per_byte: float = of_model(lambda one: one.moved.intensity if one.moved.moved else None)
     latent_attention: MlaMode | None = FlopsReport.latent_attention
-    total_flops_otherwise: Otherwise | None = FlopsReport.total_flops_otherwise
     lines: list[dict[str, Any]] = of_model(lambda one: [values_of(TrafficLine, *line) for line in one.costs])
     dtype_from: build.DtypeFrom
     published_dtype: str | None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tfacct.accounts.metrics import Point, attention_overtakes, flops_of
+from tfacct.accounts.metrics import Point, attention_overtakes
 from tfacct.accounts.products import by_part
 from tfacct.architecture.parts import (
     Attention,
@@ -578,7 +578,7 @@ def _mode_words(model: LoadedModel, runs: MlaMode) -> str:
 
 
 def latent_step_notes(models: Sequence[LoadedModel], facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The mode of latent attention in a step, and FLOPs in the other mode. `facts`: those of `latent_facts`."""
+    """The mode of latent attention in a step."""
     named: dict[MlaMode, list[str]] = {}
     for model, fact in zip(models, facts, strict=True):
         if fact["latent_attention"] is not None:
@@ -587,39 +587,13 @@ def latent_step_notes(models: Sequence[LoadedModel], facts: Sequence[Mapping[str
         return []
     if len(models) > 1:
         return [f"Latent attention: {'; '.join(f'{runs} in {listed(names)}' for runs, names in named.items())}."]
-    (model,), (runs,), other = models, named, facts[0]["total_flops_otherwise"]
-    if other is None:
-        return [f"Latent attention is counted in {runs} form, as set: {_mode_words(model, runs)}."]
-    form, flops = other["latent_attention"], units.si(other["total_flops"])
-    return [
-        f"Latent attention is counted in {runs} form, the cheaper one here: {_mode_words(model, runs)}."
-        f" In {form} form it would take {flops}FLOPs (--set {model.config.mla_mode_field}={form})."
-    ]
-
-
-def latent_facts(model: LoadedModel, point: Point) -> dict[str, Any]:
-    """JSON of the mode of latent attention in a step, and FLOPs in the other mode; null without a choice."""
-    return {"latent_attention": latent_mode(model, point), "total_flops_otherwise": other_latent_mode(model, point)}
+    (model,), (runs,) = models, named
+    return [_latent_form(runs, model, model)]
 
 
 def latent_mode(model: LoadedModel, point: Point) -> MlaMode | None:
     """The mode of latent attention in a step."""
     return model.settled(point.work, masked=point.masked).mla_mode
-
-
-class Otherwise(TypedDict):
-    """The other form of latent attention, and its FLOPs."""
-
-    latent_attention: MlaMode
-    total_flops: int
-
-
-def other_latent_mode(model: LoadedModel, point: Point) -> Otherwise | None:
-    """The mode of latent attention that takes more FLOPs in this step, and its FLOPs; None without a choice."""
-    if model.mla_mode != "auto":
-        return None
-    other: MlaMode = "absorbed" if latent_mode(model, point) == "expanded" else "expanded"
-    return {"latent_attention": other, "total_flops": int(flops_of(replace(point, ledger=model.running(other).ledger)))}
 
 
 def latent_request_notes(models: Sequence[LoadedModel], facts: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -648,12 +622,15 @@ def axes_words(formula: str, model: LoadedModel) -> str:
 
 def latent_formula_notes(given: LoadedModel, model: LoadedModel) -> list[str]:
     """The mode of latent attention in a formula."""
-    runs = model.mla_mode
-    if runs is None:
-        return []
-    why = ", the cheaper one in this step" if given.mla_mode == "auto" else ", as set"
-    other = f"--set {given.config.mla_mode_field}=FORM gives the formula of another form."
-    return [f"Latent attention is counted in {runs} form{why}: {_mode_words(model, runs)}. {other}"]
+    return [] if model.mla_mode is None else [_latent_form(model.mla_mode, given, model)]
+
+
+def _latent_form(runs: MlaMode, given: LoadedModel, model: LoadedModel) -> str:
+    """The mode of latent attention, and why it runs in it."""
+    why = "as set"
+    if given.mla_mode == "auto":
+        why = f"the cheaper one in this step (--set {given.config.mla_mode_field}=FORM sets another)"
+    return f"Latent attention is counted in {runs} form, {why}: {_mode_words(model, runs)}."
 
 
 STEP = "A training step is one forward and one backward pass, without the optimizer step."

@@ -58,12 +58,9 @@ export function command(counted) {
 	);
 }
 
-// The form of latent attention that the step runs, and the FLOPs of the other.
-function latent(counted) {
-	const other = report.otherwise(counted);
-	if (other === null) return null;
-	const runs = `Latent attention runs ${counted.way.form}, the form with fewer FLOPs here; `;
-	return h("p.hint", `${runs}${other.latent_attention}, it would take ${numbers.si(other.total_flops)}FLOPs.`);
+// The form of latent attention that the step runs.
+function latent({ ways, way }) {
+	return ways.length > 1 ? h("p.hint", `Latent attention runs ${way.form}, the form with fewer FLOPs here.`) : null;
 }
 
 export function copies(label, title, text) {

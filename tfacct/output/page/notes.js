@@ -166,16 +166,12 @@ function outside(path) {
 }
 
 function latent(counted) {
-	const { model, way } = counted,
+	const { model, way, ways } = counted,
 		runs = way.form ?? model.built_form;
 	if (!runs) return [];
-	const other = report.otherwise(counted);
-	const form = `Latent attention is counted in ${runs} form`;
-	if (other === null) return [note("latent", 2, `${form}, as set: ${model.forms[runs]}.`)];
-	const name = other.latent_attention,
-		more = `In ${name} form it would take ${numbers.si(other.total_flops)}FLOPs`,
-		why = `the cheaper one here: ${model.forms[runs]}`;
-	return [note("latent", 2, `${form}, ${why}. ${more} (--set ${model.form}=${name}).`)];
+	const cheaper = `the cheaper one in this step (--set ${model.form}=FORM sets another)`,
+		why = ways.length > 1 ? cheaper : "as set";
+	return [note("latent", 2, `Latent attention is counted in ${runs} form, ${why}: ${model.forms[runs]}.`)];
 }
 
 function defaults(model, state) {

@@ -114,7 +114,6 @@ function facts(counted, notes, record) {
 		flops_per_token: fraction(flops, tokens),
 		total_params: counted.params,
 		latent_attention: way.form ?? model.built_form ?? null,
-		total_flops_otherwise: otherwise(counted),
 		components: components(counted.products),
 		lines: count.shown(counted.products).map(product => row(product, state)),
 		never_called: model.idle,
@@ -142,14 +141,6 @@ function row({ line, group, kind, dims, forward, backward, flops }, state) {
 	const both = state.train ? { forward_flops: forward, backward_flops: backward } : {};
 	const spec = einsum.renamed(line.spec, group.names);
 	return { path: line.path, spec, ...(kind ? { blocks: kind } : {}), m, k, n, times, flops, ...both };
-}
-
-// The other form of latent attention, and its FLOPs.
-export function otherwise({ ways, way, at, state }) {
-	const other = ways.length > 1 ? ways.find(one => one.form !== way.form) : undefined;
-	if (!other) return null;
-	const forward = ledger.totalFlops(other, at, state.masked);
-	return { latent_attention: other.form, total_flops: state.train ? 3n * forward : forward };
 }
 
 // FLOPs if the MLPs that are never called ran too.
