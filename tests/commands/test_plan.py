@@ -170,11 +170,17 @@ def test_the_least_sent_comes_first() -> None:
     assert sent == sorted(sent) and found.fitting + len(found.larger) == found.tried
 
 
-@pytest.mark.parametrize("more", ["--train --recompute full --weights fp32", ""])
-def test_a_command_runs(run: Run, more: str) -> None:
+@pytest.mark.parametrize(
+    ("more", "recipe"),
+    [
+        ("--train --recompute full --weights fp32", {"recompute": "full", "weights_dtype": "fp32"}),
+        ("--train --schedule interleaved", {"schedule": "interleaved"}),
+        ("", {}),
+    ],
+)
+def test_a_command_runs(run: Run, more: str, recipe: dict[str, Any]) -> None:
     asked = ["plan", LLAMA, "--on", "4x80GB", "--ctx", "4k", "--batch", "8", *more.split()]
     found = tfacct.load(LLAMA)
-    recipe: dict[str, Any] = {"recompute": "full", "weights_dtype": "fp32"} if more else {}
     row = found.plan(on="4x80GB", ctx="4k", batch=8, train=bool(more), **recipe).layouts[0]
     program, *words = shlex.split(row["command"])
     ran = run(*words)

@@ -28,6 +28,8 @@ LEAST_TOKENS = 2048
 
 SIZES = ("tp", "sp", "fsdp", "ep", "dp", "zero", "pp", "cp", "ulysses")
 """Axes of a layout that are tried."""
+OF_STAGES = ("schedule", "pp_chunks")
+"""Options of pipeline stages; with them, only layouts with stages are tried."""
 TRAINING = ("sp", "fsdp", "zero", "cp", "ulysses")
 """Axes that are tried only for training."""
 _RENAMED = {"pp_chunks": "chunks", "tp_plan": "plan"}
@@ -67,7 +69,7 @@ def layouts_with(model: LoadedModel, devices: int, tokens: int, given: Mesh, *, 
         raise UsageError(f"{label(given)} needs {uneven:,} ranks, which do not divide {many}")
     if given.ranks == devices > 1:
         return [checked(given)]
-    if other := next((name for name in sizes_of(given) if name not in (*SIZES, "tp_plan")), None):
+    if other := next((name for name in sizes_of(given) if name not in (*SIZES, "tp_plan", *OF_STAGES)), None):
         raise UsageError(
             f"{option(other)} needs a whole layout, but {label(given)} uses {given.ranks:,} of {many}",
             "give the whole layout, or remove it",
@@ -75,7 +77,11 @@ def layouts_with(model: LoadedModel, devices: int, tokens: int, given: Mesh, *, 
     sizes = {name: getattr(given, name) for name in sizes_of(given) if name in SIZES}
     every = trained(model, devices, tokens) if train else served(model, devices)
     found = (mesh for mesh in every if all(getattr(mesh, name) == size for name, size in sizes.items()))
-    return [replace(mesh, plan=given.plan) if mesh.tp > 1 else mesh for mesh in found]
+    found = (replace(mesh, plan=given.plan) if mesh.tp > 1 else mesh for mesh in found)
+    if not any(name in sizes_of(given) for name in OF_STAGES):
+        return [*found]
+    staged = (checked(replace(mesh, schedule=given.schedule, chunks=given.chunks)) for mesh in found if mesh.pp > 1)
+    return [mesh for mesh in staged if mesh.pp * mesh.chunks <= blocks_in(model.ledger)]
 
 
 def served(model: LoadedModel, devices: int) -> Iterator[Mesh]:
