@@ -16,7 +16,7 @@ from tfacct.algebra.searching import searched, searched_multiples
 from tfacct.algebra.solving import UNKNOWNS, NoSolutionError, Solution, among, decimal, placed, solved
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, listed, nearest
-from tfacct.base.spelling import option, typed_options
+from tfacct.base.spelling import option
 from tfacct.families.known_fields import same_size
 from tfacct.ledger.einsum import Size, divisors
 from tfacct.ledger.workload import LARGEST, Request, Workload
@@ -26,7 +26,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, values_of
 from tfacct.output.report import Column, Table
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.search import label, rank_counts, sizes_of, with_ranks
+from tfacct.parallel.search import label, rank_counts, with_ranks
 from tfacct.reports import build, model_notes
 from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport
 from tfacct.reports.ranks import fitting_words, in_devices, own_batch, peak_notes
@@ -35,8 +35,12 @@ ON_DEVICE = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
 """Metrics of a device's memory that grow with the context."""
 RANKS = ("tp", "fsdp", "pp", "ep")
 """Unknowns that are numbers of ranks."""
-ROUND = 128
-"""Matmul kernels are fastest with sizes that are multiples of this number."""
+RANK_NOTES = {
+    "tp": "tp must divide the query heads.",
+    "ep": "ep must divide the experts.",
+    "pp": "Numbers are for the fullest stage.",
+    "fsdp": "Numbers are for one rank; each rank has its own batch.",
+}
 SolveLine: TypeAlias = dict[str, Any]
 """One candidate: the unknown by its name, and both sides, `left` and `right`."""
 
@@ -281,24 +285,9 @@ def _by_field(question: _Question) -> _Solved:
         notes = [f"{unknown} can be {listed([f'{value:,}' for value in found.among], 12)} here; all were tried."]
     else:
         notes = [f"{unknown} must be a multiple of {found.step:,} here."] if found.step > 1 else []
-        notes += _round_sizes(question, found.solution, at, found.step)
     around = (found.solution.answer, found.solution.beyond)
     settings = [read_with(value) for value in around if value is not None]
     return _Solved(found.solution, at, notes, settings=settings)
-
-
-def _round_sizes(question: _Question, found: Solution, at: Callable[[Size], Point], step: int) -> list[str]:
-    """The multiples of 128 around the answer, for a size that is one in the config."""
-    left, size = question.equation.left, _given(question.model, question.unknown)
-    below = found.answer // ROUND * ROUND
-    if left.metric is None or size % ROUND or ROUND % step or below in (0, found.answer):
-        return []
-    column = Column("", "", left.metric.unit)
-    try:
-        sides = [f"{each:,} ({column.text(Fraction(left.at(at(each))))})" for each in (below, below + ROUND)]
-    except ConfigError:
-        return []
-    return [f"Nearest multiples of {ROUND}: {', '.join(sides)}."]
 
 
 def _given(model: LoadedModel, unknown: str) -> int:
@@ -333,31 +322,24 @@ def _fewest_ranks(question: _Question) -> _Solved:
     def fits(count: int) -> bool:
         return bool(equation.difference(at(count)) <= 0)
 
-    candidates = rank_counts(model, mesh, unknown)
     tried: list[int] = []
-    unsupported: list[int] = []
     why: TfacctError | None = None
-    for count in candidates:
+    for count in rank_counts(model, mesh, unknown):
         try:
             enough = fits(count)
         except TfacctError as error:
             why = error
-            unsupported.append(count)
             continue
         if enough:
             answer, before = _between(tried, count, fits)
             axes = [axis for axis in ("tp", "pp", "cp") if axis == unknown or getattr(mesh, axis) > 1]
-            notes = [_ranks_note(unknown, candidates, unsupported), *peak_notes(equation.left.text, *axes)]
+            notes = [RANK_NOTES[unknown], *peak_notes(equation.left.text, *axes)]
             return _Solved(Solution(answer, before[0] if before else None, False), at, notes)
         tried.append(count)
     if tried in ([], [1]) and why is not None:
         raise why
     ends = f"{equation.left.text} is still above {equation.right.text} with {option(unknown, tried[-1])}"
-    more = "; more ranks are not supported" if unsupported and unsupported[-1] > tried[-1] else ""
-    instead = "shard it along another axis too"
-    if question.terms.train and question.terms.recipe.recompute == "none":
-        instead += f", or {option('recompute', 'full')}"
-    raise UsageError(f"{model.name}: no number of ranks is enough: {ends}{more}", instead)
+    raise UsageError(f"{model.name}: no number of ranks is enough: {ends}", "shard it along another axis too")
 
 
 def _with_ranks(terms: Counting, ranks: Mesh, unknown: str, count: int) -> Counting:
@@ -389,7 +371,7 @@ def _report(question: _Question, answer: _Solved) -> SolveReport:
     def notes(_: slice) -> list[str]:
         return [
             *answer.notes,
-            *_step_notes(question, solution),
+            *_tight_notes(question, solution),
             *counted.notes(settings),
             *counted.latent_notes((settings[0], point.work) for point in points.values()),
             *counted.window_notes(settings),
@@ -434,26 +416,13 @@ def _report(question: _Question, answer: _Solved) -> SolveReport:
     )
 
 
-def _step_notes(question: _Question, solution: Point) -> list[str]:
-    """Whether a training step has room on the device, and, for ctx and batch, the command that splits its memory."""
-    limit, terms, work = question.limit, question.terms, solution.work
+def _tight_notes(question: _Question, solution: Point) -> list[str]:
+    """Whether a training step fits without room for what the CUDA allocator reserves."""
+    limit = question.limit
     if limit is None or not question.counted.training:
         return []
     tight = limit.is_tight(int(question.equation.left.at(solution)))
-    warning = [f"It may run out of memory: {model_notes.RESERVED}"] if tight else []
-    if question.unknown not in ("ctx", "batch"):
-        return warning
-    sizes = {
-        "ctx": work.context,
-        "source": question.request.source,
-        "batch": work.batch if work.batch > 1 else None,
-        "dtype": terms.dtype,
-    }
-    devices = limit.each if limit.count == 1 else f"{limit.count}x{limit.each}"
-    layout = {} if terms.mesh in (None, Mesh(fsdp=limit.count)) else sizes_of(terms.mesh)
-    options = typed_options({**sizes, **dict(terms.trained), **layout, "on": devices}.items())
-    command = " ".join([f"tfacct train {build.typed_model(question.model)}{options}", *limit.options(training=True)])
-    return [*warning, f"Its memory by part: {command}"]
+    return [f"It may run out of memory: {model_notes.RESERVED}"] if tight else []
 
 
 def _table(unknown: str, lines: Sequence[SolveLine], left: str, right: str) -> Table:
@@ -520,16 +489,6 @@ def _where(unknown: str, request: Request, model: LoadedModel, metrics: Sequence
         return f", each at its longest context, batch {request.batch:,}"
     words = build.workload_words([model], request)
     return f", {words.rpartition(', batch')[0] if unknown == 'batch' else words}"
-
-
-def _ranks_note(unknown: str, candidates: Sequence[int], unsupported: Sequence[int]) -> str:
-    named, skipped = (", ".join(f"{count:,}" for count in counts) for counts in (candidates, unsupported))
-    return {
-        "tp": f"tp must divide the query heads: {named}.{f' Not supported: {skipped}.' if skipped else ''}",
-        "ep": f"ep must divide the experts: {named}.",
-        "pp": "Numbers are for the fullest stage.",
-        "fsdp": "Numbers are for one rank; each rank has its own batch.",
-    }[unknown]
 
 
 def _ranks_answer(question: _Question, found: Solution) -> str:
