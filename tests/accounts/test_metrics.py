@@ -19,7 +19,6 @@ from tfacct.accounts.metrics import (
     Metric,
     Point,
     attention_overtakes,
-    attention_overtakes_mlp,
     metric,
 )
 from tfacct.base.errors import TfacctError
@@ -65,15 +64,6 @@ def test_where_attention_overtakes(name: str, context: int, tokens: int | None) 
     model = load(name).loaded
     point = Point(model.ledger, Workload(5, tokens or 5, 7))
     assert attention_overtakes(point, chunk=tokens is not None) == context
-
-
-# Per layer and token, with its projections: 4·T·D + 8·D² > 16·D² of the MLP from T > 2·D = 3,200 in gpt2-xl; in
-# llama-3.1-8b 4·T·4,096 > 2·3·4,096·14,336 − 2·4,096·(2·4,096 + 2·1,024) = 4·4,096·16,384.
-@pytest.mark.parametrize(("name", "context"), [("gpt2-xl", 3_201), ("llama-3.1-8b", 16_385), ("mamba-130m", None)])
-@pytest.mark.parametrize("tokens", [None, 1])
-def test_where_attention_overtakes_the_mlp(name: str, context: int | None, tokens: int | None) -> None:
-    point = Point(load(name).loaded.ledger, Workload(5, tokens or 5, 7))
-    assert attention_overtakes_mlp(point, chunk=tokens is not None) == context
 
 
 def test_a_chunk_that_is_ahead_from_the_start() -> None:

@@ -99,7 +99,6 @@ def test_sweeps_and_equations_choose_point_by_point() -> None:
         for line in swept.models[0]["lines"]
     ]
     assert [line["total_flops"] for line in swept.models[0]["lines"]] == best
-    assert "Latent attention runs expanded or absorbed, whichever takes fewer FLOPs." in swept.notes
     report = load("deepseek-v3").solve("ctx", f"{SHARE}=5%", tokens=100)
     assert report.total == 241 and report.models[0]["root"] is None
     assert any(note.startswith("They are never equal") for note in report.notes)

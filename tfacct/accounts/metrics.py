@@ -327,32 +327,12 @@ def attention_overtakes(point: Point, *, chunk: bool) -> int | None:
     `chunk`: the number of new tokens does not grow with the context; otherwise the whole context is new.
     """
 
-    def ahead(there: Point) -> Size:
+    def ahead(context: int) -> int:
+        there = moved(point, context=context) if chunk else moved(point, context=context, tokens=context)
         attention = flops_of(there, lambda _path, line: paths.component_of(line) == paths.SCORES)
-        return 2 * attention - flops_of(there)
-
-    return _first_context(point, ahead, chunk=chunk)
-
-
-def attention_overtakes_mlp(point: Point, *, chunk: bool) -> int | None:
-    """First context at which self-attention, with its projections, takes more FLOPs than the MLPs; None as above, and
-    without MLPs."""
-
-    def flops(there: Point, heading: str) -> Size:
-        return flops_of(there, lambda path, _line: paths.heading_of(path) == heading)
-
-    if not flops(point, "mlp"):
-        return None
-    return _first_context(point, lambda there: flops(there, "attn") - flops(there, "mlp"), chunk=chunk)
-
-
-def _first_context(point: Point, ahead: Callable[[Point], Size], *, chunk: bool) -> int | None:
-    """First context at which `ahead` is positive; None if there is none up to 10¹²."""
-
-    def at(context: int) -> int:
-        return int(ahead(moved(point, context=context) if chunk else moved(point, context=context, tokens=context)))
+        return int(2 * attention - flops_of(there))
 
     before = point.work.tokens - 1 if chunk else 0
     together, learned = point.ledger.together, point.ledger.learned_tokens
-    last = before + memory.largest_that_fits(lambda n: at((before + n) * together + learned), 0, LARGEST)
+    last = before + memory.largest_that_fits(lambda n: ahead((before + n) * together + learned), 0, LARGEST)
     return (last + 1) * together + learned if last < LARGEST else None

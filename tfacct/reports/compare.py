@@ -656,7 +656,6 @@ LINE_NOTES = (
     NoteRow("untrained", 1, text="Not included: bytes of a training step ({})."),
     NoteRow("models", 2),
     NoteRow("windows", 2),
-    NoteRow("latent", 2),
 )
 
 
@@ -704,7 +703,6 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
         "unknown": [f"{name}: {why}" for name, why in unknown.items()],
         "untrained": untrained,
         "windows": (one_model or old.model.family == new.model.family) and counted.window_notes([new.model]),
-        "latent": counted.latent_notes(zip(models, works, strict=True)),
     }
     report = build.report(
         DiffReport,

@@ -310,15 +310,3 @@ class CountedMetrics:
             return []
         found = model_notes.window_notes(settings, masked=self.terms.masked, cached=not products)
         return [Note("windows", 2, text) for text in found]
-
-    def latent_notes(self, steps: Iterable[tuple[LoadedModel, Workload]]) -> list[Note]:
-        """The modes of latent attention in several steps, if the metrics depend on them."""
-        if not (self.products or self.traffic):
-            return []
-        steps = list(steps)
-        found = (model.settled(work, masked=self.terms.masked).mla_mode for model, work in steps)
-        modes = dict.fromkeys(mode for mode in found if mode)
-        free = any(model.mla_mode == "auto" for model, _ in steps)
-        fewer = ", which" if len(modes) == 1 else ", whichever"
-        why = f"{fewer} takes fewer FLOPs" if free else " as set"
-        return [Note("latent", 2, f"Latent attention runs {' or '.join(modes)}{why}.")] if modes else []

@@ -308,15 +308,6 @@ def overtaken(model: LoadedModel, point: Point, *, chunk: bool) -> list[str]:
     return [f"From {context:,} tokens on{past}, {_whose_attention(model)} {costs}."]
 
 
-def overtaken_mlp(model: LoadedModel, context: int | None) -> list[str]:
-    """The context from which attention, or the self-attention of a decoder, costs more than the MLPs."""
-    if context is None:
-        return []
-    where = f"from {context:,} tokens on" if context > 1 else "at every context"
-    attention = f"{_whose_attention(model)} including its projections"
-    return [f"{attention[0].upper()}{attention[1:]} costs more than the MLP {where}."]
-
-
 def _whose_attention(model: LoadedModel) -> str:
     """`attention`, or that of a decoder."""
     merged = any(isinstance(part, Attention) and part.reads_source for part in model.architecture.attentions)

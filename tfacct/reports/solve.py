@@ -159,9 +159,7 @@ def solve(
         answer = _by_algebra(question, model.position_limit if budget else None)
     positions, found = model.position_limit, answer.found
     if unknown == "ctx" and budget and positions is not None and found.rises and found.answer > positions:
-        alone = f"ctx = {found.answer:,}" if found.answer <= LARGEST else "any ctx"
-        most, notes = Solution(positions, None, rises=True), [f"Memory alone would allow {alone}."]
-        answer = _Solved(most, answer.at, notes, limited=True)
+        answer = _Solved(Solution(positions, None, rises=True), answer.at, [], limited=True)
     return _report(question, answer)
 
 
@@ -373,7 +371,6 @@ def _report(question: _Question, answer: _Solved) -> SolveReport:
             *answer.notes,
             *_tight_notes(question, solution),
             *counted.notes(settings),
-            *counted.latent_notes((settings[0], point.work) for point in points.values()),
             *counted.window_notes(settings),
             *([] if question.limit is None else question.limit.notes),
         ]

@@ -12,13 +12,13 @@ from operator import index
 from time import monotonic
 from typing import Any, TypeAlias
 
-from tfacct.accounts.metrics import Metric, Point, attention_overtakes_mlp, moved
+from tfacct.accounts.metrics import Metric, Point, moved
 from tfacct.algebra.arrays import evaluate
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.ranges import FOR_MORE, MOST, Values, limited
 from tfacct.base.record import record
-from tfacct.base.spelling import option, spelled
+from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
@@ -393,17 +393,9 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
     def notes(some: slice) -> Iterator[str]:
         shown = replace(about, every=every[some])
         yield from _skipped(shown.every)
-        if tuple(metric.name for metric in about.metrics) == DEFAULT:
-            memory = spelled("--metric kv_cache_bytes or --metric total_bytes", 'sweep("kv_cache_bytes", …)')
-            yield f"To sweep memory: {memory}."
-        if point is not None:
-            context = attention_overtakes_mlp(point, chunk=about.request.new is not None)
-            yield from model_notes.overtaken_mlp(about.settings[0], context)
         if grid.ranks or (about.limit is not None and about.limit.count > 1):
             yield f"Each number is for one rank{', the one where it is largest' if 'pp' in grid.ranks else ''}."
         if grid.ranks:
-            if grid.sp:
-                yield "With tp above 1, sp shards the residual stream too."
             yield from peak_notes(" ".join(metric.name for metric in about.metrics), *grid.ranks)
         if about.limit is not None:
             if about.limit.count > 1 and grid.ranks and about.metrics[-1].of_step:
@@ -413,7 +405,6 @@ def _report(about: Sweep, left_out: Sequence[Skipped]) -> SweepReport:
         yield from counted.notes(shown.settings)
         if len(shown.every) == 1:
             yield from counted.window_notes(shown.settings)
-        yield from _mla_modes(shown)
 
     return build.report(
         SweepReport,
@@ -550,12 +541,3 @@ def _skipped(every: Sequence[Swept]) -> list[str]:
     words = [f"{listed(settings, NAMED)} ({why})" for why, settings in list(reasons.items())[:NAMED]]
     more = sum(map(len, list(reasons.values())[NAMED:]))
     return [f"Skipped as impossible: {'; '.join(words)}{f'; {more:,} more' if more else ''}."] if words else []
-
-
-def _mla_modes(about: Sweep) -> Sequence[str]:
-    """The modes of latent attention at the shortest and the longest context: it changes once between them."""
-    contexts = [context for context in about.grid.contexts or () if context >= (about.request.tokens or 1)]
-    ends = [min(contexts), max(contexts)] if contexts else [None]
-    latents = [model for model in about.settings if model.mla_mode is not None]
-    steps = [(model, selection.workload(model, about.at(end, 1))) for model in latents for end in ends]
-    return about.counted.latent_notes(steps)
