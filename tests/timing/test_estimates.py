@@ -223,20 +223,6 @@ def test_how_many_devices_hold_a_model() -> None:
     assert "≈" not in fitting.answer and "stimate" not in str(fitting)
 
 
-def test_the_picture_of_a_loop_says_what_its_table_says() -> None:
-    from tfacct.reports.charts import serve_chart
-
-    report = served(requests=[1, 8, 64])
-    chart = serve_chart(report)
-    assert list(chart.x) == [1, 8, 64]
-    assert chart.series["estimate"] == [line["tokens_per_second"] for line in report.lines]
-    ends = (chart.series[name] for name in ("80% interval, low end", "estimate", "80% interval, high end"))
-    assert all(low < middle < high for low, middle, high in zip(*ends, strict=True))
-    assert "Estimate: " in chart.caption
-    with pytest.raises(TfacctError, match="several values"):
-        serve_chart(served(requests=[8]))
-
-
 def test_a_device_without_a_link_is_asked_about_alone() -> None:
     fitting = tfacct.load("llama-3.1-70b").fit(on=["rtx-pro-6000", "m3-ultra"], dtype="fp8", ctx="8k")
     assert {line["device"]: line["count"] for line in fitting.lines} == {"rtx-pro-6000": 1, "m3-ultra": 1}

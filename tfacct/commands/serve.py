@@ -14,7 +14,6 @@ from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
-    from tfacct.output.chart import Chart
     from tfacct.reports.serve import DisaggregatedReport, FewestReport, ServeReport
     from tfacct.timing.drafts_and_adapters import ServedLora
     from tfacct.timing.serving import Speculation
@@ -105,14 +104,7 @@ def serve(
         check_options(engine, where.reserve, ep)
         served = Served(engine, model, load.prompt + load.new, where.dtype, where.kv_dtype, where.use)
         where = replace(where, limit=with_engine(where.memory(), served))
-    report = serve(model, where, load)
-
-    def chart() -> "Chart":
-        from tfacct.reports.charts import serve_chart
-
-        return serve_chart(report)
-
-    return Found(report, chart)
+    return Found(serve(model, where, load))
 
 
 def fewest_devices(
@@ -240,5 +232,4 @@ COMMAND = Command(
         "tfacct serve llama-3.1-70b --on h100 --requests 8 --ttft 1s --within 40ms",
     ),
     variants={"ttft": Variant(fewest_devices), "prefill_on": Variant(serve_disaggregated)},
-    drawn=True,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from tfacct.architecture.parts import headings, mixers
 from tfacct.base import units
 from tfacct.base.errors import UsageError, joined
 from tfacct.base.spelling import option, spelled
-from tfacct.ledger import paths
 from tfacct.ledger.lines import WINDOW
 from tfacct.ledger.paths import ENCODER, PROJECTIONS, SCORES
 from tfacct.ledger.storage import Width, width
@@ -152,38 +150,13 @@ def _shares_by_context(model: LoadedModel, request: Request, report: Report, mas
 
 
 def params_chart(models: Sequence[LoadedModel], report: Report) -> Chart:
-    """Stored parameters: of one model by part, with what a token uses of its experts; of several by model."""
+    """Stored parameters by part, a row for each model."""
     models = _in_report(models, report)
-    if len(models) == 1:
-        return _parts(models[0], report)
     rows = [_by_part(model.ledger.parameters()) for model in models]
     parts = [part for part in (*headings(), OTHERS) if any(part in row for row in rows)]
     bars = {_label_of(part): ([row.get(part, 0) for row in rows], _hue_of(part)) for part in parts}
     ends = [units.people(facts["total_params"]) for facts in report.models]
     return _bars(models, "params", bars, report, ends)
-
-
-def _parts(model: LoadedModel, report: Report) -> Chart:
-    stored, active = (_sided(counts) for counts in (model.ledger.parameters(), model.ledger.active_parameters()))
-    total, used = report.models[0]["total_params"], report.models[0]["active_params"]
-    bars = {"stored": ([*stored.values()], look.BLUE)}
-    if used != total:
-        bars = {
-            "used by a token": ([active[part] for part in stored], look.BLUE),
-            "stored only": ([stored[part] - active[part] for part in stored], look.SKY),
-        }
-    ends = [f"{units.people(count)}, {units.percent(Fraction(count, total))}" for count in stored.values()]
-    return _bars(stored, "params", bars, report, ends)
-
-
-def _sided(counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts by part, those of an encoder before a decoder on their own."""
-    found: dict[str, int] = {}
-    for path, count in counts.items():
-        at = paths.parse(path)
-        name = f"{at.side} {_label_of(at._replace(side='').heading)}".strip()
-        found[name] = found.get(name, 0) + count
-    return found
 
 
 def memory_chart(models: Sequence[LoadedModel], request: Request, report: Report) -> Chart:
@@ -318,34 +291,6 @@ def train_chart(models: Sequence[LoadedModel], report: Report) -> Chart:
     fit = facts[0].get("fit")
     budget = [(fit["budget_bytes"], usable_words(fit))] if fit else []
     return _bars(names, "bytes", bars, report, [units.binary(row["total_bytes"]) for row in rows], budget)
-
-
-def serve_chart(report: Report) -> Chart:
-    """New tokens per second of all requests, by their number. Raises UsageError for one number."""
-    (facts,) = report.models
-    lines = sorted(facts["lines"], key=lambda line: line["requests"])
-    if len({line["requests"] for line in lines}) < 2:
-        raise UsageError(f"a picture needs several values of {option('requests')}", "for example 1,8,64")
-    series = {"estimate": [line["tokens_per_second"] for line in lines]}
-    hues = [look.BLUE]
-    if all(line["interval_80_seconds"] for line in lines):
-        for name, end in (
-            ("80% interval, low end", 1),
-            ("80% interval, high end", 0),
-        ):  # a longer request is a lower rate
-            times = [line["interval_80_seconds"][end] / line["value_seconds"] for line in lines]
-            series[name] = [rate / time for rate, time in zip(series["estimate"], times, strict=True)]
-            hues.append(look.SKY)
-    return Chart(
-        kind="lines",
-        x_label="requests",
-        y_label="new tokens per second",
-        x=[line["requests"] for line in lines],
-        series=series,
-        unit="number",
-        hues=hues,
-        **_about(report, report.notes[0]),
-    )
 
 
 def sweep_chart(report: Report, drawn: Sequence[str] | None = None) -> Chart:
