@@ -61,12 +61,6 @@ def test_an_abbreviation_is_explained_with_sections_that_mention_it(run, word: s
         assert re.search("|".join(map(re.escape, names)), page, re.IGNORECASE)
 
 
-def test_the_glossary_has_every_term_once(run) -> None:
-    rows = run("help", "glossary", "--json").document["rows"]
-    assert len(rows) == len(terms()) and {"topic": "MAC", "meaning": "a multiply-add, which counts as 2 FLOPs."} in rows
-    assert run("help", "exit", "codes").out == run("help", "exit-codes").out
-
-
 def test_help_searches_the_docs_for_a_word_that_is_no_topic(run) -> None:
     assert "'rule of thumb' in the documentation" in run("help", "rule", "of", "thumb").out
     first = {word: run("help", *word.split(), "--csv").out.splitlines()[1] for word in ("latent attention", "ttft")}

@@ -17,12 +17,10 @@ TOPICS = {
     "counting": "what is counted, and what is not",
     "metrics": "what sweep, compare and solve can count",
     "axes": "the letters of formulas and einsum specs",
-    "glossary": "terms, and what they mean",
     "layout": "options of a parallel layout",
     "recipe": "options of a training recipe",
     "options": "options that several commands share",
     "output": "options for output: formats, files, sorting",
-    "exit-codes": "exit codes and errors",
     "schema": "JSON Schemas of all answers",
     "docs": "pages of the documentation",
 }
@@ -38,16 +36,12 @@ def help_(
     """A topic, a page of the docs, or every option of a command."""
     from tfacct.reports import help as pages
 
-    if f"{topic}-{name}" in TOPICS:  # exit codes
-        topic, name = f"{topic}-{name}", None
     if topic == "schema":
         return _schema(name)
     if topic == "docs" and name is None:
         return Found(pages.contents())
     if topic == "topics" and name is None:
         return Found(pages.topics(TOPICS))
-    if topic == "exit-codes" and name is None:
-        return Markdown(pages.section("agents", "Exit codes and errors"))
     if topic == "docs" or (topic in pages.pages() and name is None):
         return _page(name or topic)
     known = (*TOPICS, "topics", *NAMES, *pages.pages())
@@ -59,8 +53,6 @@ def help_(
         return Found(pages.options({group: dict(map(_explained, each)) for group, each in groups.items()}))
     if topic == "counting":
         return Found(pages.conventions())
-    if topic == "glossary":
-        return Found(pages.glossary())
     if topic == "axes":
         return Found(pages.axes())
     if topic == "metrics":
@@ -134,7 +126,6 @@ COMMAND = Command(
         "tfacct help mla",
         "tfacct help python",
         "tfacct help json",
-        "tfacct help exit-codes",
         "tfacct help docs training",
         "tfacct help schema params",
     ),

@@ -26,23 +26,23 @@ COLUMNS: Mapping[Column, Callable[[Device], Cell]] = {
     Column("bf16", "bf16", "flops", empty="–"): lambda one: one.peak.get("bf16"),
     Column("fp8", "fp8", "flops", empty="–", drop=1): lambda one: one.peak.get("fp8"),
     Column("memory_bytes", "memory", "bytes"): lambda one: one.memory,
-    Column("memory_from", "memory from", drop=3): lambda one: one.memory_from,
     Column("bandwidth", "B/s", "flops", drop=1): lambda one: one.bandwidth,
     Column("link_bandwidth", "link B/s", "flops", empty="–", drop=1): lambda one: one.links.one_way,
     Column("domain", "joins", "count", empty="–", drop=1): lambda one: one.links.one_way and one.links.domain,
     Column("pcie", "PCIe B/s", "flops", empty="–", drop=1): lambda one: one.links.pcie,
     Column("node_network", "network B/s", "flops", empty="–", drop=1): lambda one: one.links.network,
     Column("tdp", "watts", "count", empty="–", drop=1): lambda one: one.tdp,
-    Column("read_from", "source", drop=3): lambda one: one.kind,
 }
 """Columns, and the value of each for a device."""
-TOTALS: Mapping[Column, Callable[[Device], Cell]] = {
-    Column("torch_bytes", "torch", "bytes"): lambda one: one.totals.torch,
-    Column("torch_least_bytes", "torch, least seen", "bytes"): lambda one: one.totals.torch_ends[0],
-    Column("torch_most_bytes", "torch, most seen", "bytes"): lambda one: one.totals.torch_ends[1],
-    Column("torch_seen", "seen in"): lambda one: one.totals.torch_seen or None,
-    Column("board_bytes", "board", "bytes"): lambda one: one.totals.board,
-    Column("board_from", "board from"): lambda one: one.totals.board and one.totals.board_from,
+ASIDE: Mapping[Column, Callable[[Device], Cell]] = {
+    Column("memory_from", "memory from"): lambda one: one.memory_from,
+    Column("read_from", "source"): lambda one: one.kind,
+    Column("torch_bytes", "torch", "bytes", empty="–"): lambda one: one.totals.torch,
+    Column("torch_least_bytes", "torch, least seen", "bytes", empty="–"): lambda one: one.totals.torch_ends[0],
+    Column("torch_most_bytes", "torch, most seen", "bytes", empty="–"): lambda one: one.totals.torch_ends[1],
+    Column("torch_seen", "seen in", empty="–"): lambda one: one.totals.torch_seen or None,
+    Column("board_bytes", "board", "bytes", empty="–"): lambda one: one.totals.board,
+    Column("board_from", "board from", empty="–"): lambda one: one.totals.board and one.totals.board_from,
 }
 """The same for columns that only programs read."""
 MIB = 2**20
@@ -62,19 +62,12 @@ def _several(found: Sequence[Device]) -> Answer:
         columns=tuple(COLUMNS),
         sections=(tuple(map(_row, found)),),
         models=(),
-        aside=tuple(TOTALS),
+        aside=tuple(ASIDE),
         notes=(
             "bf16, fp8: dense FLOPs per second with FP32 accumulation. B/s: memory bandwidth. Links: one way."
             " NVLink (or similar) connects the given number of devices; PCIe connects the rest of a node; the network"
             " connects nodes.",
             "`tfacct devices NAME` lists the sources of a device's figures.",
-        ),
-        details=(
-            "memory from: torch (total_memory in torch), nvidia-smi (the board's total; torch reports 0.4–3% less),"
-            " marketed (decimal gigabytes), maker (the manufacturer's binary figure), machine (physical memory), own"
-            " (your device file).",
-            "source: vendor (the manufacturer's page), secondary (another page), unread (figures copied, page not read"
-            " again), own (your device file), measured (a calibration).",
         ),
     )
 
@@ -87,7 +80,7 @@ def _sizes(found: Sequence[Device]) -> str:
 
 
 def _row(device: Device) -> Row:
-    return {column.key: value(device) for column, value in {**COLUMNS, **TOTALS}.items()}
+    return {column.key: value(device) for column, value in {**COLUMNS, **ASIDE}.items()}
 
 
 def _one(device: Device, data: Answer) -> Answer:
@@ -103,7 +96,6 @@ def _one(device: Device, data: Answer) -> Answer:
         **{dtype: f"{units.si(value)} FLOP/s, dense" for dtype, value in device.peak.items()},
         **dict(_links(device.links)),
         "TDP": None if device.tdp is None else f"{device.tdp:,} W",
-        "check": _check(device),
         "source": ", ".join(device.urls),
         "read": device.read or ("not read again" if device.kind == "unread" else None),
         "note": device.note,
@@ -152,17 +144,6 @@ def _board(totals: Memory) -> str | None:
 
 def _bytes(value: int) -> str:
     return f"{value:,} bytes ({value / MIB:,.0f} MiB)"
-
-
-def _check(device: Device) -> str | None:
-    """The peak divided by units · FLOPs per clock · clock."""
-    if device.check is None:
-        return None
-    ratio = device.peak[device.check.dtype] / device.check.peak
-    clock, circular = "the manufacturer's clock", ""
-    if device.check.circular:
-        clock, circular = "clock", ", a circular check: the clock is derived from the peak"
-    return f"{device.check.dtype} peak ÷ (units × FLOPs per clock × {clock}) = {ratio:.3f}{circular}"
 
 
 # The calibration of a machine.

@@ -69,12 +69,6 @@ def page(name: str) -> str:
     return (packaged("docs") / f"{name}.md").read_text(encoding="utf-8")
 
 
-def section(name: str, title: str) -> str:
-    """The Markdown text of one section of a page."""
-    heading = f"## {title}\n"
-    return heading + page(name).partition(heading)[2].partition("\n## ")[0]
-
-
 def titles() -> list[tuple[str, str]]:
     """The pages of the documentation, with their titles."""
     return [(name, page(name).partition("\n")[0].lstrip("# ")) for name in pages()]
@@ -130,15 +124,6 @@ def meaning(words: str, option: str = "") -> str:
         return f"{words}: another name of the metric {ALIASES[words]}."
     metric, key = {**METRICS, **STEP_METRICS}.get(words), meanings().get(words)
     return f"{words}: {metric.about}" if metric else option or (f"{words}: {key}" if isinstance(key, str) else "")
-
-
-def glossary() -> Report:
-    """The terms, in alphabetical order."""
-    rows = sorted(
-        ((_names(text)[0], text.partition(": ")[2]) for text in terms().values()), key=lambda row: row[0].lower()
-    )
-    columns = (Column("topic", "term"), Column("meaning", "meaning"))
-    return table("conventions", "Terms", columns, rows, notes=("`tfacct help TERM` lists the pages that use one.",))
 
 
 def search(words: str, option: str = "") -> Report | None:

@@ -63,8 +63,8 @@ PAGES: Mapping[str, Mapping[str, Any]] = {
     "options": dict.fromkeys(("group", "option", "about"), str),
     "axes": dict.fromkeys(("axis", "about", "of"), str),
     "devices": {
-        column.key: kind | None if column.empty or column in devices.TOTALS else kind
-        for column in (*devices.COLUMNS, *devices.TOTALS)
+        column.key: kind | None if column.empty else kind
+        for column in (*devices.COLUMNS, *devices.ASIDE)
         for kind in (str if column.kind == "text" else int,)
     },
 }
