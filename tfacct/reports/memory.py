@@ -838,7 +838,7 @@ CACHE_NOTES = (
     ),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.options.cached.name)),
     STATE_NOTE,
-    NoteRow("windows", 2, lambda about: about.alone and model_notes.window_notes(about.whole_models, cached=True)),
+    NoteRow("windows", 2, lambda about: about.alone and model_notes.window_notes(about.whole_models[0], cached=True)),
     SHRINKING,
     NoteRow("ranks", 1, _of_ranks),
 )

@@ -308,5 +308,10 @@ class CountedMetrics:
         products = self.products or self.traffic
         if not products and not any(one.name.startswith("kv_") or one.name == "total_bytes" for one in self.metrics):
             return []
-        found = model_notes.window_notes(settings, masked=self.terms.masked, cached=not products)
-        return [Note("windows", 2, text) for text in found]
+        found = [model_notes.window_notes(one, masked=self.terms.masked, cached=not products) for one in settings]
+        if found.count(found[0]) == len(found):
+            return [Note("windows", 2, text) for text in found[0]]
+        effect = "all pairs are counted (not --masked)"
+        if not products or self.terms.masked:
+            effect = "only those are counted" if products else "only those are cached"
+        return [Note("windows", 2, f"The number of keys that a token sees differs between rows; {effect}.")]

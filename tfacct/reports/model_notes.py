@@ -126,7 +126,7 @@ BLOCKS = (
     NoteRow(
         "windows",
         2,
-        lambda about: len(about.whole_models) == 1 and window_notes(about.whole_models, masked=about.masked),
+        lambda about: len(about.whole_models) == 1 and window_notes(about.whole_models[0], masked=about.masked),
     ),
     NoteRow("experts", 2, lambda about: expert_notes(about.whole_models)),
     NoteRow("shared_weights", 2, lambda about: shared_notes(about.whole_models)),
@@ -301,7 +301,7 @@ def overtaken(model: LoadedModel, point: Point, *, chunk: bool) -> list[str]:
     context, limit = attention_overtakes(point, chunk=chunk), model.position_limit
     if context is None:
         return []
-    narrow = window_notes([model]) != window_notes([model], masked=True)
+    narrow = window_notes(model) != window_notes(model, masked=True)
     pairs = ", with all T × S pairs counted" if narrow and not point.masked and point.work.tokens > 1 else ""
     past = model.past_words(context) if point.work.context <= (limit or 0) else ""
     costs = f"scores and values cost more than all other matmuls{pairs}"
@@ -435,45 +435,27 @@ View: TypeAlias = Literal["cache", "masked", "all"]
 """What a note explains: the cache, the FLOPs of visible pairs, or those of all pairs."""
 
 
-def window_notes(settings: Sequence[LoadedModel], *, cached: bool = False, masked: bool = False) -> list[str]:
-    """How many layers see only some of the keys, and the effect on FLOPs, or on the cache if `cached`: of one model, or
-    of its settings in a sweep."""
+def window_notes(model: LoadedModel, *, cached: bool = False, masked: bool = False) -> list[str]:
+    """How many layers see only some of the keys, and the effect on FLOPs, or on the cache if `cached`."""
     view: View = "cache" if cached else "masked" if masked else "all"
-    one = settings[0] if len(settings) == 1 else None
-    if one is not None and (tiled := _tiled(one)):
-        return tiled
-    if compressed := _compressed(settings, view):
-        return compressed
-    selected = [] if one is None else _selected(one, view)
-    windows = list(dict.fromkeys(map(_windows, settings)))
-    if not any(windows):
-        return selected
-    chunked = any(getattr(part, "mask", "") == "chunks" for one in settings for part in one.architecture.attentions)
+    if special := _tiled(model) or _compressed(model, view):
+        return special
+    chunked = any(getattr(part, "mask", "") == "chunks" for part in model.architecture.attentions)
     span, within = ("chunk", ", within its own chunk") if chunked else ("window", "")
     effect = {
         "cache": f", and only those are cached; once the {span} is full, further tokens add nothing in these layers.",
         "masked": f"; pairs outside the {span} are not counted.",
         "all": f"; all pairs of new tokens are counted, as in an unfused kernel (--masked: only pairs in the {span}).",
     }[view]
-    start = "In" if all(windows) else "With a window, in"
-    rows = [[each] for each in windows[0]] if len(windows) == 1 else [[each for found in windows for each in found]]
-    sizes = (map(units.between, zip(*row, strict=True)) for row in rows)
-    return [
-        *(
-            f"{start} {count} of {of} layers, a token sees at most {keys} keys{within}{effect}"
-            for count, of, keys in sizes
-        ),
-        *selected,
-    ]
-
-
-def _windows(model: LoadedModel) -> tuple[tuple[int, int, int], ...]:
-    """Each window: the number of its layers, of all layers, and of its keys."""
     found: Counter[int] = Counter()
     for stack in model.architecture.stacks:
         if stack.block.window is not None:
             found[stack.block.window] += stack.count
-    return tuple((count, _layers(model), window) for window, count in found.items())
+    windows = [
+        f"In {count} of {_layers(model)} layers, a token sees at most {keys:,} keys{within}{effect}"
+        for keys, count in found.items()
+    ]
+    return [*windows, *_selected(model, view)]
 
 
 SIZE = "size"
@@ -503,14 +485,12 @@ def _selected(model: LoadedModel, view: View) -> list[str]:
     return [f"In {where}, an indexer selects {selects} keys per token; {effect}"]
 
 
-def _compressed(settings: Sequence[LoadedModel], view: View) -> list[str]:
+def _compressed(model: LoadedModel, view: View) -> list[str]:
     """Keys that are made of several tokens."""
-    each = list(dict.fromkeys(map(_compressed_keys, settings)))
-    if not any(each):
+    keys = _compressed_keys(model)
+    if not keys:
         return []
-    if len(each) > 1:
-        return ["A token sees the most recent tokens, and compressed keys of several tokens each."]
-    parts = [part for part in settings[0].architecture.attentions if part.compression is not None]
+    parts = [part for part in model.architecture.attentions if part.compression is not None]
     chosen = [part.compression.chosen for part in parts if part.compression is not None]
     unselected = " or unselected" if any(top is not None for top in chosen) else ""
     effect = {
@@ -518,11 +498,11 @@ def _compressed(settings: Sequence[LoadedModel], view: View) -> list[str]:
         "masked": f"Pairs with incomplete{unselected} keys are not counted.",
         "all": "All these keys are counted, as transformers computes them (--masked: only the keys that a token sees).",
     }[view]
-    layers, window = _layers(settings[0]), parts[0].window
-    return [f"In {layers:,} layers, a token sees the last {window:,} tokens; {'; '.join(each[0])}. {effect}"]
+    layers, window = _layers(model), parts[0].window
+    return [f"In {layers:,} layers, a token sees the last {window:,} tokens; {'; '.join(keys)}. {effect}"]
 
 
-def _compressed_keys(model: LoadedModel) -> tuple[str, ...]:
+def _compressed_keys(model: LoadedModel) -> list[str]:
     found = []
     for stack, part in model.architecture.having(SelfAttention):
         keys = part.compression
@@ -531,7 +511,7 @@ def _compressed_keys(model: LoadedModel) -> tuple[str, ...]:
             found.append(
                 f"{stack.count:,} of these layers also have compressed keys of {keys.tokens:,} tokens each{selected}"
             )
-    return tuple(found)
+    return found
 
 
 def _tiled(model: LoadedModel) -> list[str]:
