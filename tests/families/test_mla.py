@@ -175,7 +175,7 @@ def test_formulas_and_differences_name_their_forms() -> None:
 def test_layers_that_read_the_latents_of_others(run, tmp_path: Path) -> None:
     shared = {"num_hidden_layers": 8, "no_rope_layers": [1] * 8, "kv_source_layers": [0] * 8}
     (file := tmp_path / "config.json").write_text(json.dumps({"model_type": "mistral_large4_text", **shared}))
-    assert "7 of 8 layers reuse the latents of other layers." in run("memory", "--kv", str(file)).out_line
+    assert "7 of 8 layers reuse the cache of other layers." in run("memory", "--kv", str(file)).out_line
     refused = run("params", str(file), "--pp", "2")
     assert refused.code == 2 and "--pp does not support latents of an earlier layer" in refused.err
 

@@ -251,13 +251,10 @@ def _reused(models: Sequence[LoadedModel]) -> list[str]:
     if len(models) != 1:
         return []
     shape = models[0].architecture
-    heads = sum(stack.count for stack, part in shape.having(Attention) if part.borrowed)
-    latents = (part for part in shape.having(LatentAttention) if part[1].borrowed and part[1].mla_mode != "unpacked")
-    each = {"keys and values": heads, "latents": sum(stack.count for stack, _ in latents)}
-    layers = _layers(models[0])
-    return [
-        f"{count:,} of {layers:,} layers reuse the {what} of other layers." for what, count in each.items() if count
-    ]
+    heads = (stack.count for stack, part in shape.having(Attention) if part.borrowed)
+    latents = shape.having(LatentAttention)
+    reused = sum(heads) + sum(stack.count for stack, part in latents if part.borrowed and part.mla_mode != "unpacked")
+    return [f"{reused:,} of {_layers(models[0]):,} layers reuse the cache of other layers."] if reused else []
 
 
 def cache_words(models: Sequence[LoadedModel], cached: Sequence[Width]) -> str:
@@ -304,14 +301,10 @@ def overtaken(model: LoadedModel, point: Point, *, chunk: bool) -> list[str]:
     narrow = window_notes(model) != window_notes(model, masked=True)
     pairs = ", with all T × S pairs counted" if narrow and not point.masked and point.work.tokens > 1 else ""
     past = model.past_words(context) if point.work.context <= (limit or 0) else ""
-    costs = f"scores and values cost more than all other matmuls{pairs}"
-    return [f"From {context:,} tokens on{past}, {_whose_attention(model)} {costs}."]
-
-
-def _whose_attention(model: LoadedModel) -> str:
-    """`attention`, or that of a decoder."""
     merged = any(isinstance(part, Attention) and part.reads_source for part in model.architecture.attentions)
-    return f"the decoder's {'' if merged else 'self-'}attention" if model.source is not None else "attention"
+    whose = "" if model.source is None else f"the decoder's {'' if merged else 'self-'}"
+    costs = f"scores and values cost more than all other matmuls{pairs}"
+    return [f"From {context:,} tokens on{past}, {whose}attention {costs}."]
 
 
 def storage_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]:
