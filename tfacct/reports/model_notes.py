@@ -344,7 +344,7 @@ def _stored_so(alike: Sequence[tuple[LoadedModel, Storage]], *, named: bool, alo
     others = "All other tensors" if "embedding" in how.quantized_roles else "All other tensors, embeddings included,"
     why = "as in published checkpoints" if named else "as the config says"
     sentence = f"{how.name}{who}: {_taken(models, how)}, in {how.about}{scales}."
-    return f"{sentence} {others} stay in {how.wide.name}, {why}.{_left(how)}"
+    return f"{sentence} {others} stay in {how.wide.name}, {why}."
 
 
 ROUNDING = 0.005
@@ -391,18 +391,6 @@ def cache_notes(models: Sequence[LoadedModel], cached: str) -> list[str]:
 
 
 HEAD = "lm_head.weight"
-SHOWN = 4
-"""Most names of matrices in a sentence."""
-
-
-def _left(how: Storage) -> str:
-    """Matrices that a config leaves unquantized."""
-    names = list(dict.fromkeys(paths.short(paths.starred(paths.module_of(path))) for path in sorted(how.left)))
-    if not names:
-        return ""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    some = " in some layers" if how.by_block else ""
-    return f" Also unquantized{some}: {', '.join(names[:SHOWN])}{more}."
 
 
 def _taken(models: Sequence[LoadedModel], how: Storage) -> str:
@@ -419,6 +407,8 @@ def _taken(models: Sequence[LoadedModel], how: Storage) -> str:
         matrices = f"{matrices}, or only of the experts in models with experts"
     elif experts == {True}:
         matrices = "the weight matrices of the experts"
+    if set(how.left) - {HEAD}:
+        matrices += ", except those that the config names"
     return joined([matrices, *ends])
 
 
