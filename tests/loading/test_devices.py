@@ -47,6 +47,7 @@ def test_every_device_is_whole_and_meets_its_check(name: str) -> None:
         assert 0.968 < totals.torch / totals.board <= 1
     if device.check is not None:
         assert abs(device.peak[device.check.dtype] / device.check.peak - 1) < 0.012
+    assert name in SEEN, f"tests/loading/devices.toml has no figures of {name} from outside"
     seen, links = SEEN[name], device.links
     known = [total for total in (totals.torch, totals.board) if total is not None]
     assert known and all(0.915 <= total / (seen["sold_gb"] * 2**30) <= 1.0 for total in known)

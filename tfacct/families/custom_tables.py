@@ -105,7 +105,9 @@ class FeedForwardTable(Table):
     width: PositiveInt = key("MLP width")
     gated: StrictBool = key("gated: a third matrix, whose activation multiplies the up projection", False)
     bias: StrictBool = key("biases on all projections", False)
-    activation: Activation = key("no count depends on it", of=lambda keys: "silu" if keys["gated"] else "gelu")
+    activation: Activation = key(
+        "only training memory depends on it", of=lambda keys: "silu" if keys["gated"] else "gelu"
+    )
     norm: NormKind | None = key("a norm inside the MLP, on its input", None)
     called: StrictBool = key("false: stored but never run, and neither are its norms and its addition", True)
 
@@ -121,7 +123,7 @@ class ExpertsTable(Table):
     bias: StrictBool = key(
         "biases on the router and all expert projections, including the shared expert, but not on its gate", False
     )
-    activation: Activation = key("no count depends on it", "silu")
+    activation: Activation = key("only training memory depends on it", "silu")
 
 
 class MambaTable(Table):
@@ -134,7 +136,7 @@ class MambaTable(Table):
     bias: StrictBool = key("biases on the input and output projections", False)
     conv_bias: StrictBool = key("a bias on the convolution", True)
     mlp: StrictBool = key("its layers also have the MLP", False)
-    activation: Activation = key("no count depends on it", "silu")
+    activation: Activation = key("only training memory depends on it", "silu")
 
 
 class Mamba2Table(Table):
@@ -150,7 +152,7 @@ class Mamba2Table(Table):
     conv_bias: StrictBool = key("a bias on the convolution", True)
     gated_norm: StrictBool = key("a norm after the gate", True)
     mlp: StrictBool = key("its layers also have the MLP", False)
-    activation: Activation = key("no count depends on it", "silu")
+    activation: Activation = key("only training memory depends on it", "silu")
 
 
 class DeltaNetTable(Table):
@@ -165,7 +167,7 @@ class DeltaNetTable(Table):
         "per-channel decays, as in KDA: rank of the projections to decays and gate; absent: one decay per head", None
     )
     chunk: PositiveInt = key("tokens in a chunk; several new tokens run in whole chunks", 64)
-    activation: Activation = key("no count depends on it", "silu")
+    activation: Activation = key("only training memory depends on it", "silu")
 
 
 class ShortConvolutionTable(Table):

@@ -156,7 +156,7 @@ class Note(str):
 
 
 class NoteRow(NamedTuple):
-    """A row of a report's table of notes.
+    """A row of a report's table of notes. `rank`: as in `Note`.
 
     `when` returns what fills the sentence: a false value if the note does not apply, True if `text` is the whole
     sentence, a text or a mapping for `str.format`, or a list with one of these for each sentence. Without it, a mapping

@@ -1,4 +1,8 @@
-"""Collectives of one pass: the three rules over the matmuls of a ledger, its logits and its weights.
+"""Collectives of one pass: three rules over the matmuls of a ledger, its logits and its weights.
+
+1. A mesh axis shards one axis of a matmul; operands that share the axis send nothing.
+2. An operand that is sharded along another axis is gathered, once for all matmuls that read it.
+3. A sharded axis that is summed over leaves a partial sum: an all-reduce, or a reduce-scatter if the result is sharded.
 
 Logits are gathered, or the loss is computed on sharded logits. Shoeybi et al., "Megatron-LM" (arXiv 1909.08053),
 section 3: the loss is fused with the head's matmul, so that three numbers per token are sent instead of logits. torch's
@@ -79,9 +83,10 @@ def _runs_again(one: Collective, group: Group, mesh: Mesh, recomputed: Recompute
         return one.when == "forward" and one.over in ("cp", "ulysses")
     if mesh.plan == "megatron" or one.kind == "all-to-all" or (mesh.sp and one.kind == "all-gather"):
         return True
-    # The sum of experts follows their weighting; with `sp` it includes a shared expert.
-    module = paths.module_of(one.what) if one.of == "experts" else one.what
-    ends = one.what if one.of != "experts" else module if mesh.sp and mesh.ep == 1 else f"{module}.weighting"
+    ends = one.what
+    if one.of == "experts":  # their sum follows their weighting; with `sp` it includes a shared expert
+        module = paths.module_of(one.what)
+        ends = module if mesh.sp and mesh.ep == 1 else f"{module}.weighting"
     last = max(at for at, line in enumerate(group.lines) if f"{line.path}.".startswith(f"{ends}."))
     return not all(isinstance(line, Pointwise) and line.saves_nothing for line in group.lines[last + 1 :])
 
@@ -142,12 +147,9 @@ def _of_matmuls(group: Group, mesh: Mesh, train: bool, modules: Mapping[str, str
         if sharded is None or line.expert_axis or (inside is not None and line.path.startswith(inside)):
             continue
         for when in whens:
-            # The operand that is not the weight: the input, or the gradient of the output, from which `Matmul.backward`
-            # computes the gradient of the input.
-            read, made = line.einsum.left, line.einsum.out
-            if when == "backward":
-                read, made = made, read
-            what = reads if when == "forward" else line.path
+            read, made, what = line.einsum.left, line.einsum.out, reads
+            if when == "backward":  # the gradient of the input is computed from that of the output
+                read, made, what = made, read, line.path
             if mesh.sp and _streams(read, sharded) and (when, what, read) not in whole:
                 whole.add((when, what, read))
                 yield Sent(line.path, "all-gather", when, read, "T")

@@ -930,7 +930,12 @@ NOTES = (
     ),
     NoteRow("gathered", 3, lambda step: step.mesh.fsdp > 1, "Temporary memory includes gathered parameters."),
     NoteRow("tensor_parallel", 3, lambda step: ranks.uneven_notes([step.memory.model], step.mesh)),
-    NoteRow("second_step", 3, lambda _: True, "Counted for the second step, when the optimizer state exists."),
+    NoteRow(
+        "second_step",
+        3,
+        lambda step: step.memory.optimizer_bytes > 0,
+        "Counted for the second step, when the optimizer state exists.",
+    ),
     NoteRow("not_included", 3, lambda _: True, NOT_INCLUDED),
 )
 NOTES_OF_SEVERAL = (
@@ -1003,6 +1008,7 @@ def train_exact(
         reason = error.message.removeprefix(f"{model.name}: ")
     one = Measured(work, replace(recipe, attention=step.attention), fit, step, formula, reason)
     runs = f"{one.memory.class_name} with {one.memory.attention}"
+    state = "; the optimizer state by a formula" if step.state_by_formula else ", not by a formula"
     return build.report(
         ExactTrainReport,
         [model],
@@ -1012,7 +1018,7 @@ def train_exact(
         f" {build.workload_words([model], request, batch_words(work, recipe))}, {recipe.description}",
         answer=_exact_answer(one),
         notes=lambda _: notes(EXACT_NOTES, one),
-        convention=f"by running {runs} on the meta device, not by a formula",
+        convention=f"by running {runs} on the meta device{state}",
         requests=[request],
         hints=_slow(model),
         headline="peak_bytes",

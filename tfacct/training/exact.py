@@ -37,12 +37,14 @@ VALUES = ("meta tensor", "meta device", "aten::_local_scalar_dense", "nonzero", 
 
 
 class ExactStep(NamedTuple):
-    """Bytes of a training step. `saved_by`: saved bytes by module, largest first, with a star for the layer number."""
+    """Bytes of a training step. `saved_by`: saved bytes by module, largest first, with a star for the layer number.
+    `state_by_formula`: the optimizer does not run on meta, so its state is that of the formula."""
 
     class_name: str
     attention: AttentionKind
     weights_bytes: int
     optimizer_bytes: int
+    state_by_formula: bool
     gradients_bytes: int
     saved_by: dict[str, int]
     peak_bytes: int
@@ -128,6 +130,7 @@ def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = u
         built.attention,
         parameters + (_bytes(built.constants) if recipe.weights_dtype == NF4 else 0),
         state,
+        bool(trained and own_state is None),
         gradients + wider,
         dict(by_module.most_common()),
         peak + wider + (0 if on_host else state),

@@ -96,18 +96,18 @@ class Inside:
         self.input = self.bytes.of([step.layer_input(group)]) if self.recomputes else 0
         self.saved = self.bytes.of(step.saved_in(group))
         self.gradients = sum(gradients.get(name, 0) for name in graph.order)
-        self.place = {name: place for place, name in reversed([*enumerate(graph.order)])}
+        self.first_index = {name: index for index, name in reversed([*enumerate(graph.order)])}
         there = frozenset() if self.recomputes else {each.path for each in graph.saved}
         self.casts = self.bytes.of(each.copy for each in graph.casts if each.saved not in there)
 
     @cached_property
     def saved_at(self) -> list[Size]:
         """Bytes saved at each operation, by its index, in a recomputed layer or part of it while it is recomputed."""
-        place, graph = self.place, self.graph
+        index, graph = self.first_index, self.graph
         own = self.step.layer_input(self.group).path if self.recomputes else ""
         saved = [self.input + size for size in self._needed_up_to(each for each in graph.saved if each.path != own)]
         for part in graph.recomputed_parts:  # from the last operation of a part on
-            names, end = frozenset(part), max(place[name] for name in part if name in place)
+            names, end = frozenset(part), max(index[name] for name in part if name in index)
             recomputed = self._needed_up_to(each for each in graph.recomputed if not names.isdisjoint(each.saved_for))
             saved = [size + (recomputed[at] if at <= end else 0) for at, size in enumerate(saved)]
         return saved
@@ -117,27 +117,29 @@ class Inside:
         """The forward operations of one layer that can be the peak, without gradients."""
         there = *self.graph.saved, *self.graph.recomputed
         return [
-            Operation(each.at, self.saved_at[self.place[each.at]], 0, self.bytes.of(self.graph.alive(each, there)))
+            Operation(
+                each.at, self.saved_at[self.first_index[each.at]], 0, self.bytes.of(self.graph.alive(each, there))
+            )
             for each in self.graph.forward
         ]
 
     @cached_property
     def operations(self) -> list[Operation]:
         """The backward operations of one layer, and forward ones that it recomputes."""
-        place, graph, saved = self.place, self.graph, self.saved_at
-        made = [self.made.get(name, 0) for name in graph.order]
-        if not self.step.accumulates or self.group.shared is not None:
-            made = [*accumulate(reversed(made))][::-1]
-        else:  # each is added to the earlier gradient and freed, if no other layer adds to it
+        index, graph, saved = self.first_index, self.graph, self.saved_at
+        if self.step.accumulates and self.group.shared is None:
+            # Each is added to the earlier gradient and freed, if no other layer adds to it.
             made = [self.made.get(of_weight(name), 0) for name in graph.order]
+        else:
+            made = [*accumulate(self.made.get(name, 0) for name in reversed(graph.order))][::-1]
         found = [
-            Operation(each.at, saved[place[each.at]], made[place[each.at]], self.bytes.of(each.temporary))
+            Operation(each.at, saved[index[each.at]], made[index[each.at]], self.bytes.of(each.temporary))
             for each in graph.backward
         ]
         if self.recomputes:
             return [*found, *self.forward]
         again = {name for part in graph.recomputed_parts for name in part}
-        found += (each._replace(gradients=made[place[each.at]]) for each in self.forward if each.at in again)
+        found += (each._replace(gradients=made[index[each.at]]) for each in self.forward if each.at in again)
         return found
 
     @cached_property
@@ -149,7 +151,7 @@ class Inside:
         """The same with additional bytes at some operations, by index."""
         return [
             each._replace(saved=each.saved + saved, temporary=each.temporary + temporary)
-            if there(self.place[each.at])
+            if there(self.first_index[each.at])
             else each
             for each in self.operations
         ]
@@ -165,7 +167,7 @@ class Inside:
         tensors = list(tensors)
         sizes: list[Size] = [0] * len(self.graph.order)
         for each, bytes_ in zip(tensors, self.bytes.each(tensors), strict=True):
-            first = min((self.place[name] for name in each.saved_for if name in self.place), default=None)
+            first = min((self.first_index[name] for name in each.saved_for if name in self.first_index), default=None)
             if first is not None:
                 sizes[first] += bytes_
         return [*accumulate(sizes)]
@@ -200,7 +202,7 @@ class MemoryTimeline:
         self.shards_in = {id(group): shard for group, shard in layers}
         made = [self.left(place) for place in self.places]
         self.saved_before = self.on_device([*accumulate(saved, initial=0)])  # by index; the last one is the sum
-        self.made_after = [*accumulate(reversed(made), initial=0)][-2::-1]
+        self.made_after = [*accumulate(made[:0:-1], initial=0)][::-1]  # by index; without that of the place itself
         self.gradients = sum(made) + (0 if self.added else step.other_rows)
         before = step.bytes_in(graph.before)
         self.stream = step.residual_bytes
@@ -307,10 +309,12 @@ class MemoryTimeline:
             return saved_before
         inputs = [place.inside.input for place in self.places]
         stay = [INPUTS_ON_DEVICE if place.number is None else INPUTS_ON_DEVICE - 1 for place in self.places]
-        gone = (
-            sum([size for size in inputs[:nth] if size][:-many]) for nth, many in enumerate([*stay, INPUTS_ON_DEVICE])
-        )
-        return [saved - on_host for saved, on_host in zip(saved_before, gone, strict=True)]
+
+        def on_host(nth: int, staying: int) -> Size:
+            return sum([size for size in inputs[:nth] if size][:-staying])
+
+        staying = enumerate([*stay, INPUTS_ON_DEVICE])
+        return [saved - on_host(*at) for saved, at in zip(saved_before, staying, strict=True)]
 
     def ends(self) -> set[int]:
         """Places of the first, the second and the last layer of each kind, and of the layer with the most other bytes,
@@ -337,10 +341,10 @@ class MemoryTimeline:
             gathered = 2 * (self.gathered(None) + self.unit(first))
             yield self.phase("first layer, forward", "all-gather", 0, self.saved_before[1], temporary, gathered)
         place, step = self.places[self.last], self.step
-        inside, side = place.inside, [each for each in self.places if each.encoder == place.encoder]
+        inside, first_layer = place.inside, [each for each in self.places if each.encoder == place.encoder][1:2]
         for each in inside.forward if self.last >= 0 else ():
-            inputs = {} if step.recompute else {one.number: one.inside for one in (*side[1:2], place)}
-            unsaved = sum(LAYER_INPUT not in {one.path for one in layer.graph.saved} for layer in inputs.values())
+            ends = {} if step.recompute else {one.number: one.inside for one in (*first_layer, place)}
+            unsaved = sum(LAYER_INPUT not in {one.path for one in layer.graph.saved} for layer in ends.values())
             unsaved += not step.recompute and self.adds_positions
             temporary = each.temporary + unsaved * self.stream  # the embeddings, and the input of the layer
             temporary += (self.arguments or inside.bytes.of(step.graph.arguments)) + self.in_forward
@@ -369,15 +373,15 @@ class MemoryTimeline:
     def layer(self, nth: int, place: Place) -> Iterator[Phase]:
         """The backward pass of one layer."""
         found, inside = place.inside.operations, place.inside
-        if nth == self.last and self.accumulated:  # it computes the gradient to which all other layers add
-            first = min(inside.place[at] for at in self.accumulated)
+        if nth == self.last and self.accumulated:  # it runs first, and allocates the gradient to which all others add
+            first = min(inside.first_index[at] for at in self.accumulated)
             found = inside.operations_with(lambda at: at < first, temporary=sum(self.accumulated.values()))
         elif nth == self.last and self.step.stage is not None and self.step.stage.receives:
             # The gradient of its result is in a buffer until another one replaces it.
             first = inside.last_sublayer
             found = inside.operations_with(lambda at: at >= first, temporary=-self.stream)
         elif self.places[nth - 1].number is None and self.rotary:  # the last layer that needs cos and sin
-            first = min((at for name, at in inside.place.items() if name.endswith("rotary")), default=0)
+            first = min((at for name, at in inside.first_index.items() if name.endswith("rotary")), default=0)
             found = inside.operations_with(lambda at: at < first, saved=-self.rotary)
         temporary = (self.source if place.encoder else self.stream) - self.masks_of_later_layers(nth)
         for phase in self._backward(nth, found, temporary):

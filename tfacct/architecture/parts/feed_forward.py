@@ -35,10 +35,10 @@ def projections(
 class FeedForward(Part):
     """MLP, `hidden` → `width` → `hidden`. `gated`: the activation of a gate projection multiplies another projection.
 
-    `down_bias`: only the last projection has a bias. `activation`: name in configs; no count depends on it. `norm`: a
-    norm before the first projection. `inner_norm`: an RMSNorm before the last one (BitNetMLP). `gate_scale`: factor of
-    the gate before the activation (FalconH1MLP). `channel_scale`: learned factors of the channels of the result
-    (LayerScale, arXiv 2103.17239). `called`: false if it is stored but never runs.
+    `down_bias`: only the last projection has a bias. `activation`: name in configs; only training memory depends on it.
+    `norm`: a norm before the first projection. `inner_norm`: an RMSNorm before the last one (BitNetMLP). `gate_scale`:
+    factor of the gate before the activation (FalconH1MLP). `channel_scale`: learned factors of the channels of the
+    result (LayerScale, arXiv 2103.17239). `called`: false if it is stored but never runs.
     """
 
     hidden: Size
