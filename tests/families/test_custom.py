@@ -376,7 +376,6 @@ def test_words_for_layers_that_differ(run, tmp_path: Path) -> None:
     assert "Natt = 6: query heads in " in ran.out and "Nlat = 5: query heads in " in ran.out, ran.out
     assert "--set model.latent_attention=FORM" in ran.out_line
     assert "as built (2 KV heads or latent)" in run("memory", "--kv", file, columns=120).out
-    assert "--set model.latent_attention=absorbed" in run("flops", file, "-v").out_line
     two = over(
         LOCAL, decoder__every={"2": {"experts": EXPERTS}}, decoder__first={"4": {"experts": {**EXPERTS, "active": 3}}}
     )
