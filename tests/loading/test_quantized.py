@@ -417,6 +417,10 @@ def test_strategies_and_bits_of_compressed_tensors() -> None:
     tensor, channel, group = of(strategy="tensor"), of(strategy="channel"), of(strategy="group", group_size=4)
     assert tensor < channel < group
     assert [of(), of(group_size=-1), of(group_size=4)] == [tensor, channel, group]
+    # Some orders store the group of each input in 32 bits. ActivationOrdering: aliases, and true in older files.
+    indices = 4 * (3 * (5 * 72 + 60 + 136) + 72)
+    for order, more in {"group": indices, "dynamic": indices, True: indices, "weight": 0, "static": 0}.items():
+        assert of(group_size=4, actorder=order) - group == more
     # Outputs · inputs · bits / 8 bytes of each matrix, the head's 96 · 96 among them: all rows fill whole words.
     even = {**LLAMA, "hidden_size": 96, "num_attention_heads": 6, "head_dim": 16, "intermediate_size": 160}
 

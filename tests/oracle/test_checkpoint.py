@@ -192,7 +192,7 @@ def test_older_spellings_and_bodies_have_their_lines() -> None:
     more = {**renamed, "cls.seq_relationship.weight": ("F32", (2, 42))}
     assert differences(ours, more) == [("cls.seq_relationship.weight", "no such tensor in the model")]
     ours = tiny("llama")
-    for prefix in ("language_model.", "_orig_mod.", "module."):
+    for prefix in ("language_model.", "_orig_mod.", "module.", "module._orig_mod."):
         assert differences(ours, {f"{prefix}{name}": spec for name, spec in of_class(ours).items()}) == []
 
 
@@ -291,7 +291,14 @@ def test_experts_may_be_one_tensor_each() -> None:
             at = f"model.layers.{block}.block_sparse_moe.experts.{expert}"
             each |= {f"{at}.{name}.weight": ("BF16", (both // 2, hidden)) for name in ("w1", "w3")}
             each[f"{at}.w2.weight"] = ("BF16", (hidden, both // 2))
-    assert differences(ours, whole) == differences(ours, each) == []
+    stacked = {name: spec for name, spec in each.items() if ".experts." not in name}
+    for block in (0, 1):  # as MLX has them
+        at = f"model.layers.{block}.block_sparse_moe.switch_mlp"
+        stacked |= {f"{at}.{name}_proj.weight": ("BF16", (count, both // 2, hidden)) for name in ("gate", "up")}
+        stacked[f"{at}.down_proj.weight"] = ("BF16", (count, hidden, both // 2))
+    assert differences(ours, whole) == differences(ours, each) == differences(ours, stacked) == []
+    fewer = {**stacked, f"{at}.down_proj.weight": ("BF16", (count - 1, hidden, both // 2))}
+    assert "down_proj.weight has shape" in differences(ours, fewer)[0][1]
     last = f"model.layers.1.block_sparse_moe.experts.{count - 1}.w3.weight"
     fewer = {name: spec for name, spec in each.items() if name != last}
     why = f"missing: expert {count - 1} of {count}"
@@ -357,6 +364,22 @@ FORMATS: dict[str, tuple[dict[str, Any], Callable[[tuple[int, int]], dict[str, t
         lambda s: {".qweight": ("I32", (s[1], -(-s[0] // 8))), ".scales": ("F16", (3, s[0]))},
         21,
     ),
+    "gptq, with a rule": (
+        {"quant_method": "gptq", "bits": 4, "group_size": 16, "dynamic": {"+:.*_proj": {"bits": 8}}},
+        lambda s: {".qweight": ("I32", (-(-s[1] // 4), s[0])), ".scales": ("F16", (3, s[0]))},
+        21,
+    ),
+    "mlx": (
+        {"bits": 4, "group_size": 32, "model.layers.0.mlp.up_proj": {"bits": 8}},
+        lambda s: {".weight": ("U32", (s[0], -(-s[1] // 8))), ".scales": ("BF16", (s[0], 1)),
+                   ".biases": ("BF16", (s[0], 1))},
+        0,
+    ),
+    "bitnet": (
+        {"quant_method": "bitnet"},
+        lambda s: {".weight": ("U8", (-(-s[0] // 4), s[1])), ".weight_scale": ("BF16", (1,))},
+        0,
+    ),
     "nvfp4": (
         {"quant_method": "modelopt"},
         lambda s: {".weight": ("U8", (s[0], -(-s[1] // 2))), ".weight_scale": ("F8_E4M3", (s[0], 3)),
@@ -388,6 +411,18 @@ def test_quantised_tensors_belong_to_their_matrices(name: str, tmp_path: Path, r
         dtype, shape = tensors[lost]
         written(path / "model.safetensors", {**tensors, lost: (dtype, (shape[0] + 1, *shape[1:]))})
         assert run("check", str(path)).code == 1
+
+
+@pytest.mark.parametrize("method", ["hqq", "torchao", "aqlm"])
+def test_a_format_without_known_tensors_is_named(method: str, tmp_path: Path) -> None:
+    """HQQ's `W_q` would be a missing `weight`, and a tensor of no class."""
+    ours = tiny("llama")
+    tensors = quantized(of_class(ours), lambda s: {".W_q": ("U8", s), ".scale": ("F16", (s[0], 1))})
+    path = folder(tmp_path / method, ours, tensors)
+    (path / "config.json").write_text(json.dumps({**ours.raw, "quantization_config": {"quant_method": method}}))
+    report = tfacct.checkpoint(path)
+    assert report.equal_tensors is None and report.differences == []
+    assert f"not compared: tensors in the format of '{method}' are not supported" in report.answer
 
 
 def test_fp8_and_fp4_as_deepseek_v4_is_published(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from tfacct.verify.checkpoint import (
     reconcile,
     stored_lines,
 )
-from tfacct.verify.matching import WRAPPED
+from tfacct.verify.tensor_names import WRAPPED
 
 if TYPE_CHECKING:
     from tfacct.loading.checkpoint import File

@@ -18,11 +18,20 @@ from tfacct.ledger.lines import NO_MATRIX
 from tfacct.loading.checkpoint import Checkpoint
 from tfacct.loading.headers import FileTensor
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.model_description import FORMAT_FIELDS
+from tfacct.loading.quantized import mlx
 from tfacct.verify import tensor_names as names
 from tfacct.verify.places import CONVOLUTION, COPY, Found, Places, Slot
 from tfacct.verify.tensor_names import QuantTensor
 
 BNB = "bitsandbytes"
+COMPARED = frozenset(
+    (
+        *("", "fp8", "gptq", "awq", "bitsandbytes", "mxfp4", "mxfp8", "compressed-tensors", "modelopt", "auto-round"),
+        *("intel/auto-round", "fbgemm_fp8", "mlx", "bitnet"),
+    )
+)
+"""Methods whose tensors are known by name."""
 WORDS = {"int32": 32, "uint32": 32, "int64": 64, "uint8": 8, "int8": 8}
 """Bits of the words into which values are packed."""
 Shape: TypeAlias = tuple[int, ...]
@@ -52,6 +61,10 @@ class Packing(NamedTuple):
             return tensor.shape[0] == -(-prod(wanted) // 2)
         if ("modelopt" in formats and tensor.dtype == "uint8") or ("fp8" in formats and tensor.dtype == "int8"):
             return tensor.shape == _narrower(wanted, 4, 8)
+        if tensor.dtype == "uint32" and formats:  # of MLX: bits that may differ between modules
+            return any(tensor.shape == _narrower(wanted, bits, 32) for bits in mlx.BITS)
+        if self.method == "bitnet" and tensor.dtype == "uint8":
+            return tensor.shape == (-(-wanted[0] // 4), *wanted[1:])
         if tensor.shape in (wanted, *as_good) or _bare(tensor.shape) == _bare(wanted):
             return True
         if len(wanted) == 1 and tensor.shape:  # a vector, as rows of heads
@@ -87,7 +100,7 @@ class Packing(NamedTuple):
 
 def packing(raw: Mapping[str, Any]) -> Packing:
     """The packing in a config."""
-    config = raw.get("quantization_config")
+    config = next((value for field in FORMAT_FIELDS if (value := raw.get(field))), None)
     if not isinstance(config, Mapping):
         return Packing("", None)
     bits = {value for value in (config.get("bits"), config.get("w_bit"), *_of_groups(config)) if type(value) is int}
@@ -98,11 +111,10 @@ def packing(raw: Mapping[str, Any]) -> Packing:
 
 
 def _of_groups(config: Mapping[str, Any]) -> list[Any]:
-    """Bits of the weights in each group of compressed-tensors."""
-    groups = config.get("config_groups")
-    each = groups.values() if isinstance(groups, Mapping) else ()
-    weights = [group.get("weights") for group in each if isinstance(group, Mapping)]
-    return [one.get("num_bits") for one in weights if isinstance(one, Mapping)]
+    """Bits of the weights in each group of compressed-tensors, and in each rule of GPTQModel."""
+    rules = (value for field in ("config_groups", "dynamic") if isinstance(value := config.get(field), Mapping))
+    every = [one.get("weights", one) for each in rules for one in each.values() if isinstance(one, Mapping)]
+    return [one.get("num_bits", one.get("bits")) for one in every if isinstance(one, Mapping)]
 
 
 def _narrower(shape: Shape, bits: int, word: int) -> Shape:
@@ -291,6 +303,8 @@ def incomparable(files: Checkpoint, config: LoadedModel | None) -> str:
         return f"it is one of {files.part_of:,} files: give their folder"
     if config is None:
         return f"there is no config.json next to it: give {option('config')}"
+    if not files.gguf and (method := packing(config.raw).method) not in COMPARED:
+        return f"tensors in the format of {cut(method)!r} are not supported"
     if files.gguf and files.gguf not in names.GGUF_COMPARED:
         return f"GGUF tensor names of {cut(files.gguf)!r} are not supported"
     return ""

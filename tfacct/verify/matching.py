@@ -18,12 +18,11 @@ from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.headers import FileTensor
 from tfacct.loading.model import LoadedModel
 from tfacct.verify.places import Places, fused_shape
+from tfacct.verify.tensor_names import WRAPPED
 
 if TYPE_CHECKING:
     from tfacct.reference.user_module import Weight
 
-WRAPPED = re.compile(r"^(_orig_mod\.|module\.)+")
-"""Name prefixes of torch.compile and of wrappers for several devices."""
 ATTENTION, MLP, CROSS, NORM = "attn", "mlp", "cross", "norm"
 
 PARTS: Mapping[str, frozenset[str]] = {

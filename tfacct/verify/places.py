@@ -217,8 +217,8 @@ class Places:
             name = _filled(spelled.name, left)
             piece = self.piece.get(name, piece)
             slot = self.by_name.get(name)
-            if slot is not None and bool(slot.pieces) == (piece is not None):
-                return slot, piece or 0
+            if slot is not None and (slot.pieces or piece is None):
+                return (slot, piece) if piece is not None else (slot._replace(pieces=()), 0)
         return None
 
     def _spellings(self, starred: str) -> tuple[names.Spelling, ...]:

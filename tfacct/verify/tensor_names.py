@@ -18,6 +18,7 @@ OTHER_NAMES: Sequence[tuple[str, str]] = (
     (r"LayerNorm\.gamma$", "LayerNorm.weight"),  # TensorFlow names in BERT's first files
     (r"LayerNorm\.beta$", "LayerNorm.bias"),
     (r"\.block_sparse_moe\.", ".mlp."),  # Mixtral, PhiMoE, MiniMax
+    (r"\.switch_mlp\.", ".experts."),  # MLX
     (r"\.experts\.\*\.w1\.", ".experts.*.gate_proj."),
     (r"\.experts\.\*\.w3\.", ".experts.*.up_proj."),
     (r"\.experts\.\*\.w2\.", ".experts.*.down_proj."),
@@ -35,13 +36,13 @@ WRAPPERS = (
     ("text_model.model.", "model."),
     ("model.text_model.", "model."),
     ("text_model.lm_head.", "lm_head."),
-    ("_orig_mod.", ""),
-    ("module.", ""),
     ("base_model.model.", ""),
     ("new.", "gte."),
     ("bert.", "nomic_bert."),
 )
-"""Prefixes of a model inside another, or wrapped by torch, and their replacements."""
+"""Prefixes of a model inside another or an adapter, and their replacements."""
+WRAPPED = re.compile(r"^(_orig_mod\.|module\.)+")
+"""Name prefixes of torch.compile and of wrappers for several devices, in any order."""
 
 
 TOGETHER: Mapping[str, tuple[str, ...]] = {
@@ -83,6 +84,7 @@ QUANT_TENSORS: Mapping[str, QuantTensor] = {
         "gptq or awq": {
             ".qweight": PACKED, ".qzeros": "zero points", ".scales": "scales", ".g_idx": "group indices",
         },
+        "mlx": {".biases": "zero points"},
         "mxfp4": {"_blocks": PACKED, "_scales": "scales"},
         "bitsandbytes": {
             ".weight.absmax": "scales", ".weight.quant_map": "code tables", ".weight.nested_absmax": "scales of scales",
@@ -159,7 +161,7 @@ def spellings(
     >>> spellings("model.layers.*.block_sparse_moe.experts.*.w1.weight", "model.")[-1]
     Spelling(name='layers.*.mlp.experts.gate_proj.weight', expert=1)
     """
-    names = [starred]
+    names = [starred, WRAPPED.sub("", starred)]
     for beginning, instead in WRAPPERS:
         names += [instead + name.removeprefix(beginning) for name in names if name.startswith(beginning)]
     converted = [

@@ -35,6 +35,8 @@ OTHER_PARTS = re.compile(r"mtp|visual|vision|audio|projector")
 """Pattern for modules outside the language model."""
 GLOBAL = 4
 """Bytes of a global scale."""
+INDEXED = ("group", "dynamic", "true")
+"""Orders of inputs whose group numbers are stored: compressed-tensors' `ActivationOrdering.GROUP` and its aliases."""
 
 
 class Scheme(NamedTuple):
@@ -111,7 +113,7 @@ def _format(weights: FieldReader, inputs: FieldReader | None, form: str, wide: s
     )
     group, block = weights.integer("group_size", 0, least=-1), weights.pair("block_structure", None)
     symmetric = weights.boolean("symmetric", default=True)
-    indexed = weights.get("actorder") == "group"
+    indexed = str(weights.get("actorder")).lower() in INDEXED
     weights.check_all_read("dynamic observer observer_kwargs actorder zp_dtype scale_dtype")
     if kind == "float" and (bits in (4, 6) or form == "mxfp8-quantized"):
         return _in_small_blocks(weights, (bits, strategy, group), inputs)

@@ -34,7 +34,7 @@ SKIPPED = "modules_to_not_convert"
 IN_BLOCK = "modules_in_block_to_quantize"
 HOW_QUANTIZED = (
     "desc_act sym true_sequential static_groups damp_percent damp_auto_increment model_name_or_path"
-    " model_file_base_name checkpoint_format meta is_marlin_format format use_exllama exllama_config backend"
+    " model_file_base_name meta use_exllama exllama_config backend"
     " act_group_aware dataset tokenizer batch_size model_seqlen pad_token_id max_input_length use_cuda_fp16"
     " module_name_preceding_first_block cache_block_outputs disable_exllama mse offload_to_disk"
 )
@@ -176,7 +176,9 @@ def _gptq(model: ModelDescription, read: FieldReader) -> Storage:
     rules = _dynamic(read.inner("dynamic"), (bits, group))
     auto_round.check_blocks(read)
     alone = _in_block(read)
-    read.require_off("hyb_act")
+    read.require_off("hyb_act", "is_marlin_format")
+    for field in ("checkpoint_format", "format"):
+        read.choice(field, ("gptq", "gptq_v2"), "gptq")
     read.choice("pack_dtype", ("int32",), "int32")
     read.check_all_read(HOW_QUANTIZED)
     if alone is not None and (rules or head):
@@ -228,7 +230,7 @@ def _awq(model: ModelDescription, read: FieldReader) -> Storage:
     for field in ("version", "format", "checkpoint_format"):
         read.choice(field, ("gemm", "GEMM"), "gemm")
     read.choice("pack_dtype", ("int32",), "int32")
-    read.require_off("lm_head", "dynamic", IN_BLOCK)
+    read.require_off("lm_head", "dynamic", IN_BLOCK, "is_marlin_format")
     auto_round.check_blocks(read)
     names = patterns(read.path(SKIPPED), read.get(SKIPPED))
     read.check_all_read(f"{HOW_QUANTIZED} do_fuse fuse_max_seq_len modules_to_fuse model_type")
