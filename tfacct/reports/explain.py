@@ -9,16 +9,14 @@ from typing import TypeVar
 
 from tfacct.algebra.derivation_model import DerivationModel, Entry, derivation_model
 from tfacct.algebra.symbols import block_meanings
-from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.groups import CACHED_KEYS, VISIBLE_KEYS
-from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, WINDOW
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.storage import Storage, dtypes, width
-from tfacct.ledger.workload import CHUNKS, COMPRESSED, ENTRIES, HEAVY_ENTRIES, Request, Workload
+from tfacct.ledger.workload import CHUNKS, OF_COMPRESSED, Request, Workload
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.derivation import Component, Derivation
@@ -144,19 +142,16 @@ def _derivation(
 # Derivations in words, from coefficients; empty if these do not add up to the total
 
 NOTHING = ("", "")
-NEW = ("T", "I")
-MET = {"S": "token of context", "J": "source token"}
-MADE = {ENTRIES: "lightly compressed key", HEAVY_ENTRIES: "heavily compressed key"}
-WAITING = {COMPRESSED["waiting"][kind]: MADE[keys] for kind, keys in COMPRESSED["entries"].items()}
-ANY = COMPRESSED["any"]["light"]
-KEYS, CACHE_AXES = ("S", VISIBLE_KEYS, "J", *MADE), ("S", CACHED_KEYS, "J", *MADE, *WAITING, ANY)
-"""Axes of the keys of a step, and of cached keys and incomplete ones."""
+KEYS, CACHE_AXES = ("S", VISIBLE_KEYS), ("S", CACHED_KEYS, "J")
+"""Axes of the keys of a step, and of cached ones."""
+OTHERS = ("I", "J", CHUNKS, *OF_COMPRESSED)
+"""Axes of a source, of chunks and of compressed keys: their FLOPs are those of no token."""
 
 
 @record
 class _Share:
-    """FLOPs of one of `many` tokens, pairs or sequences: `per_weight` for each of its `weights`, those of each of its
-    `keys`, and `fixed`."""
+    """FLOPs of one of `many` tokens or sequences: `per_weight` for each of its `weights`, those of each of its `keys`,
+    and `fixed`."""
 
     who: str
     many: int
@@ -181,17 +176,17 @@ class _Share:
 
 
 def _flops_in_words(model: LoadedModel, work: Workload, entries: Sequence[Entry], *, train: bool) -> tuple[str, str]:
-    """FLOPs of a new token, a source token, a pair of the mask, a token of context and a sequence: in words, and in
-    numbers."""
+    """FLOPs of a new token, a token of context and a sequence: in words, and in numbers."""
+    if any(entry.has(*OTHERS) or any(factor.sum for factor in entry.factors) for entry in entries):
+        return NOTHING
     factor = FLOPS_PER_MULTIPLY_ADD * (3 if train else 1)
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[Entry]] = {"T": [], "S": [], "": []}
     for entry in entries:
-        found.setdefault(_payer(entry, work), []).append(entry)
-    order = ("T", "I", *(who for who in found if len(who) > 1), "S", "J", "")
-    shares = [_share(found[who], who, work, factor) for who in order if who in found]
+        found[_payer(entry, work)].append(entry)
+    shares = [_share(of_one, who, work, factor) for who, of_one in found.items()]
     shares = [share for share in shares if share.many and share.each]
     total = sum(entry.value for entry in entries)
-    once = ("B", "T", "O", "I", "S", "J")  # a product has the factors of its weight and of tokens only
+    once = ("B", "T", "O", "S")  # a product has the factors of its weight and of tokens only
     per_weight = all(entry.without(*once) == factor * entry.weights for entry in entries if entry.weights)
     if sum(share.many * share.each for share in shares) != total or not per_weight:
         return NOTHING
@@ -200,26 +195,23 @@ def _flops_in_words(model: LoadedModel, work: Workload, entries: Sequence[Entry]
 
 
 def _payer(entry: Entry, work: Workload) -> str:
-    """The axis that a product is counted by: new tokens, source tokens, keys or masked pairs; empty for a sequence."""
-    if pairs := next((factor.symbols for factor in entry.factors if factor.sum), ""):
-        return pairs
+    """The axis that a product is counted by: new tokens, or tokens of context; empty for a sequence."""
     if entry.has("O"):
         return "T" if work.logits == "all" else ""
-    return entry.has(*NEW) or entry.has(*KEYS)
+    return entry.has("T") or entry.has("S")
 
 
 def _share(entries: Sequence[Entry], who: str, work: Workload, factor: int) -> _Share:
     weights = fixed = 0
     keys: dict[str, tuple[int, int]] = {}
-    counts = {"T": work.tokens, "I": work.new_source, "": 1}
+    many = {"T": work.tokens, "S": work.context, "": 1}[who]
     for entry in entries:
-        by_axis = {one.axis or one.symbols: one.value for one in entry.factors}
-        many = counts.get(who, by_axis.get(who, 1))
-        met = entry.has(*KEYS) if who in NEW else ""
+        by_axis = {one.axis: one.value for one in entry.factors if one.axis}
+        met = entry.has(*KEYS) if who == "T" else ""
         each = entry.value // max(1, work.batch * many * by_axis.get(met, 1))
         if met:
             keys[met] = keys.get(met, (0, 0))[0] + each, by_axis[met]
-        elif who in NEW and entry.weights:
+        elif who == "T" and entry.weights:
             weights += each // factor
         else:
             fixed += each
@@ -227,36 +219,13 @@ def _share(entries: Sequence[Entry], who: str, work: Workload, factor: int) -> _
 
 
 def _costs(model: LoadedModel, share: _Share, entries: Sequence[Entry], train: bool) -> str:
-    new = "source " if share.who == "I" else "new " if model.has_cache and not train else ""
     match share.who:
-        case "T" | "I":
+        case "T":
+            new = "new " if model.has_cache and not train else ""
             return f"Each {new}token costs {_of_token(model, share, entries)}."
-        case "S" | "J":
-            return f"Each {MET[share.who]}, cached or new, adds {share.fixed:,}."
-        case "":
-            chunks = next((one.value for e in entries if e.value for one in e.factors if one.axis == CHUNKS), 0)
-            length = f"for its new tokens in {units.number_of(chunks, 'chunk')}" if chunks else "whatever its length"
-            return f"Each sequence costs {share.fixed:,} more, {length}."
-    return f"Each {_pair(entries)}{_where(model, entries[0].spec)} costs {share.fixed:,} more."
-
-
-def _pair(entries: Sequence[Entry]) -> str:
-    """The kind of masked pair that these products compute."""
-    made = next((MADE[axis] for axis in AXIS.findall(entries[0].spec) if axis in MADE), "")
-    chosen = all(entry.line is not None and entry.line.mask.startswith("chosen") for entry in entries)
-    pair = f"pair of query and {made}" if made else "query–key pair"
-    return f"{pair} inside the mask{' that the indexer selects' if chosen else ''}"
-
-
-def _where(model: LoadedModel, spec: str) -> str:
-    """The layers of a product of masked pairs, if windows differ between layers."""
-    stacks = model.architecture.stacks
-    if len({stack.block.window for stack in stacks if stack.block.attention is not None}) < 2:
-        return ""
-    seen = next((name for name in AXIS.findall(spec) if name.startswith(VISIBLE_KEYS)), "")
-    if seen not in ("", VISIBLE_KEYS):
-        return f" in layers with a window of {WINDOW}{seen.removeprefix(VISIBLE_KEYS)}"
-    return f" in the {'windowed' if seen else 'other'} layers"
+        case "S":
+            return f"Each token of context, cached or new, adds {share.fixed:,}."
+    return f"Each sequence costs {share.fixed:,} more, whatever its length."
 
 
 def _of_token(model: LoadedModel, share: _Share, entries: Sequence[Entry]) -> str:
@@ -283,10 +252,8 @@ def _again(entries: Iterable[Entry]) -> bool:
 
 
 def _per(model: LoadedModel, key: str) -> str:
-    if key in MET:
-        return f"per {MET[key]}" if key == "J" or model.has_cache else "per token of its sequence"
-    if key in MADE:
-        return f"per {MADE[key]}"
+    if key == "S":
+        return "per token of context" if model.has_cache else "per token of its sequence"
     mark = key.removeprefix(VISIBLE_KEYS)
     return f"per visible token of a windowed layer{f' ({key})' if mark else ''}"
 
@@ -335,10 +302,10 @@ def _bytes_in_words(work: Workload, states: Sequence[Entry], weights: Sequence[E
 
 def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, int]] | None:
     """Bytes per key and the number of keys of a sequence, by axis; those of the sequence under an empty axis. None if
-    bytes are rounded up."""
+    bytes are rounded up, and for compressed keys."""
     found: dict[str, tuple[int, int]] = {}
     for entry in entries:
-        if any("⌈" in factor.symbols for factor in entry.factors):
+        if entry.has(*OF_COMPRESSED) or any("⌈" in factor.symbols for factor in entry.factors):
             return None
         name = entry.has(*CACHE_AXES)
         many = next((one.value for one in entry.factors if one.axis == name and name), 1)
@@ -353,28 +320,16 @@ def _bracketed(terms: Sequence[str]) -> str:
 
 def _adds(by_key: Mapping[str, tuple[int, int]]) -> str:
     sentences = []
-    sizes = {name: each for name, (each, _) in by_key.items() if each}
-    if token := sizes.get("S"):
-        sentences.append(f"Each token of context adds {token:,} bytes per sequence")
-    for name, each in by_key.items():
-        if name.startswith(CACHED_KEYS):
+    for name, (each, _) in sorted(by_key.items(), key=lambda one: (one[0] == "", one[0])):
+        if not each:
+            continue
+        if name == "":
+            sentences.append(f"Each sequence has a state of {each:,} bytes, the same at every context.")
+        elif name.startswith(CACHED_KEYS):
             mark = name.removeprefix(CACHED_KEYS)
-            until = f"until the window{f' W{mark}' if mark else ''} is full"
-            sentences.append(
-                f"and {each[0]:,} more {until}"
-                if sentences
-                else f"Each token of context adds {each[0]:,} bytes per sequence {until}"
-            )
-    found = [f"{' '.join(sentences)}."] if sentences else []
-    for name, size in sizes.items():
-        if name in MADE:
-            found.append(f"Each {MADE[name]} adds {size:,} bytes per sequence.")
-        if name in WAITING:
-            found.append(f"Each token of an incomplete {WAITING[name]} takes {size:,} bytes.")
-    if size := sizes.get(ANY, 0):
-        found.append(f"The first {MADE[ENTRIES]} adds {size:,} bytes more, once per sequence.")
-    if source := sizes.get("J", 0):
-        found.append(f"Each source token adds {source:,} bytes per sequence.")
-    if state := sizes.get("", 0):
-        found.append(f"Each sequence has a state of {state:,} bytes, the same at every context.")
-    return " ".join(found)
+            window = f"window W{mark}" if mark else "window"
+            sentences.append(f"Each token in the {window} adds {each:,} bytes per sequence.")
+        else:
+            token = "source token" if name == "J" else "token of context"
+            sentences.append(f"Each {token} adds {each:,} bytes per sequence.")
+    return " ".join(sentences)
