@@ -218,8 +218,8 @@ def test_a_default_that_follows_a_changed_field_is_named(run) -> None:
         ran = run(*words.split(), "llama-3.1-8b", "--set", "hidden_size=8192", "intermediate_size=28672")
         assert f"hint: {heads}; add --set num_attention_heads=64" in ran.err
     assert "Defaults (not in the config): tie_word_embeddings = true" in facts["notes"]
-    two = run("sweep", "gpt2", "gpt2-medium", "--ctx", "512,1k", "--metric", "kv_cache_bytes").out
-    assert "kv_cache_bytes at ctx 1,024: gpt2 36.0 MiB, gpt2-medium 96.0 MiB." in two
+    two = run("sweep", "gpt2", "gpt2-medium", "--ctx", "512,1k", "--metric", "kv_cache_bytes").out_line
+    assert "kv_cache_bytes: from 18.0 MiB (gpt2, ctx 512) to 96.0 MiB (gpt2-medium, ctx 1,024)." in two
     total = load("gpt2", n_layer=24, n_embd=1536).params().total
     assert f"{total:,} parameters" in run("params", "gpt2", "--set", "n_layer=24,n_embd=1536").out
     swept = run("sweep", "gpt2", "--set", "n_embd=768,1536", "--metric", "total_params").out

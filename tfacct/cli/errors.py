@@ -44,7 +44,6 @@ INSTEAD = {
     "plan --comms --communication": "a layout that is given whole prints what it sends: --on 64xh100 --tp 8 --dp 8",
     "flops --hfu": "--train --recompute full counts recomputation too; `tfacct mfu` divides by the peak",
     "flops --per-token": "the first line has the FLOPs per token; `tfacct sweep {model} --metric flops_per_token` too",
-    "flops --layer --layers": "--by layer",
     "flops --module --modules": "--by part",
     "flops --attention": "flash attention computes the same products; --masked counts the visible pairs alone",
     "params --lora --trainable": "`tfacct train {model} --lora 16` counts the parameters of the adapters",
@@ -66,7 +65,6 @@ INSTEAD = {
     "train --strategy": "--fsdp N, --dp N or --zero STAGE; with --on 8xh100 the default is FSDP over all",
     "budget --steps": "--tokens N is steps × batch × context",
     "train --steps": "`tfacct budget MODEL --tokens N --on DEVICE` gives the days: N is steps × batch × context",
-    "train mfu plan --days": "`tfacct budget MODEL --tokens N --on DEVICE` gives the days",
     "flops --prompt --new": "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
     "serve --slo": "--within TIME limits the time per token, --ttft TIME that to the first",
     "plan --fastest": "the fastest layout is in the first row",
@@ -82,7 +80,6 @@ INSTEAD = {
     "sweep --by": "--metric share.mlp,share.attn_scores_values",
     "sweep --dp --zero": "`tfacct compare MODEL --train --on 8xh100 --zero 1,3` compares training steps",
     "solve --within": "--until LEFT=RIGHT is the limit: --until kv_cache_bytes=weights_bytes",
-    "formula --train": "--of train counts the FLOPs of a training step",
     "budget --params": "`tfacct budget {value}`: a size needs no option",
     "budget --flops": "`tfacct budget {value} --model {model}`: FLOPs need no option",
     "train mfu --tokens": "`tfacct budget {model} --tokens {value}` counts a training run; --ctx is the length of a"
@@ -120,8 +117,6 @@ def usage_error(error: Any) -> UsageError:
     message = message.rstrip(".")
     parameter = getattr(error, "param", None) if type(error).__name__ == "BadParameter" else None
     described = _choice(command, parameter.opts[0], error.message) if parameter is not None else ""
-    if command.endswith("solve") and described.endswith("--attention"):
-        described = "--until share.attn_scores_values=0.5: where attention is half of all FLOPs"
     if parameter is not None and (several := re.search(r"'([^']+,[^']+)' is not one of", message)):
         each = (f"{parameter.opts[0]} {value.strip()}" for value in several[1].split(","))
         described = _compared(command) or f"run the command once for each: {', '.join(each)}"

@@ -29,8 +29,8 @@ OF_COMMANDS: Mapping[str, Mapping[str, str]] = {
     "mfu": dict.fromkeys(("global-batch-size", "global-batch"), "batch"),
 }
 """Short form of an option of a command → its name."""
-VALUES: Mapping[str, str] = {"kept": "saved", "instant": "phase", "block": "layer", "divided": "sharded"}
-"""Former values of options → current ones."""
+VALUES: Mapping[str, str] = {"block": "layer"}
+"""Values of options in the last release → current ones."""
 COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("list", "ls", "presets", "model", "search"), "models"),
     **dict.fromkeys(("gpu", "gpus", "device", "hardware"), "devices"),
@@ -46,13 +46,10 @@ COMMANDS: Mapping[str, str] = {
 }
 """Other programs' names of a command → the command to suggest."""
 EXPANDED: Mapping[str, tuple[str, ...]] = {
-    "--recompute-attention": ("--recompute", "attention"),
     "--recompute-activations": ("--recompute", "selective"),
     "--use-distributed-optimizer": ("--zero", "1"),
-    "--print": ("--style", "print"),
-    "--dark": ("--style", "dark"),
 }
-"""Options of Megatron-LM and of the last release → the option and its value."""
+"""Options of Megatron-LM → the option and its value."""
 FLAGS: Mapping[str, str] = {"load-in-4bit": "nf4", "load-in-8bit": "int8", **{name: name for name in DTYPES}}
 """Other programs' flags for a dtype."""
 OPTIMIZERS: Mapping[str, str] = {
@@ -220,34 +217,11 @@ def _moved(words: list[str], quiet: bool) -> list[str]:
     command, *options = FORMER[former]
     if former == "kv":
         rest = ["--kv-dtype" if word == "--dtype" else word for word in rest]
-    if former == "fit" and "--on" in rest:  # how many of these devices
-        named = [at for at, word in enumerate(rest[:-1]) if word == "--on"]
-        options = ["--on", ",".join([*(rest[at + 1] for at in named), ""])]
-        rest = [word for at, word in enumerate(rest) if at not in named and at - 1 not in named]
-    if former == "measure" and "--calibrate" in rest:
-        command, options = "devices", ["--calibrate"]
-        rest.remove("--calibrate")
-    if former == "diff":
-        rest = _listed(rest)
+    if former == "fit" and any(_is(word, "on") for word in rest):
+        options = []
     if not quiet and "--json" not in words:  # an error must be one JSON object
         print(f"hint: `tfacct {former}` is now `{' '.join(['tfacct', command, *options])}`", file=sys.stderr)
     return [command, *options, *rest]
-
-
-def _listed(words: list[str]) -> list[str]:
-    """`--ctx 1k --to-ctx 2k` as `--ctx "1k, 2k"`; without the first, as `--ctx ,2k`."""
-    found = [part for word in words for part in (word.split("=", 1) if word.startswith("--to-") else [word])]
-    names = [normalized(word[2:]) if word.startswith("--") else "" for word in found]
-    for name in [name for name in names[:-1] if name.startswith("to-")]:
-        at, current = names.index(name), normalized(name.removeprefix("to-"))
-        value = found[at + 1]
-        del found[at : at + 2], names[at : at + 2]
-        if current in names[:-1]:
-            old = names.index(current) + 1
-            found[old] = f"{found[old]}, {value}"
-        else:
-            found, names = [*found, f"--{current}", f",{value}"], [*names, current, ""]
-    return found
 
 
 def _lora_modules(words: list[str]) -> list[str]:

@@ -248,10 +248,6 @@ def _source_notes(provenance: Provenance | None) -> list[str]:
     return notes
 
 
-_SAYS = ("weight", "bias", "mask", "expert_axis", "bits", "unused")
-"""Properties of a line that a table shows next to its axes."""
-
-
 def ledger(model: LoadedModel) -> LedgerReport:
     """Every line of one model, group by group: its layers, its axes and its storage."""
     from tfacct.algebra.export import export_ledger
@@ -263,7 +259,6 @@ def ledger(model: LoadedModel) -> LedgerReport:
         Column("path", "path"),
         Column("line", "line", drop=1),
         Column("spec", "spec", "spec"),
-        Column("with", "with", drop=1),
     )
     sections = tuple(_ledger_rows(way, group) for way in symbols.ways for group in way["groups"] if group["lines"])
     lines = sum(map(len, sections))
@@ -283,14 +278,8 @@ def _ledger_rows(way: dict[str, Any], group: dict[str, Any]) -> tuple[Row, ...]:
     where = f"{count}{group['kind']}".removesuffix(" × ")
     shown = where if way["form"] is None else f"{where} ({way['form']})".strip()
     return tuple(
-        {"blocks": shown, "path": line["path"], "line": line["line"], "spec": line["spec"], "with": _with(line)}
-        for line in group["lines"]
+        {"blocks": shown, "path": line["path"], "line": line["line"], "spec": line["spec"]} for line in group["lines"]
     )
-
-
-def _with(line: dict[str, Any]) -> str:
-    fields = (name if line[name] is True else f"{name} {line[name]}" for name in _SAYS if name in line)
-    return ", ".join(fields)
 
 
 def _ledger_notes(sizes: dict[str, int], ways: list[dict[str, Any]]) -> list[str]:

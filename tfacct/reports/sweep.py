@@ -38,7 +38,7 @@ MANY = 1000
 PATIENCE = 1.0
 """Seconds before progress is shown."""
 NAMED = 3
-"""Combinations, reasons and models that a sentence names."""
+"""Combinations and reasons that a sentence names."""
 LABELS = {
     "total_flops": "FLOPs",
     "flops": "FLOPs",
@@ -204,11 +204,9 @@ def checked(grid: Grid) -> Grid:
     for knob, values in knobs.items():
         if values is not None and not len(values):
             raise UsageError(f"{knob} has no values")
-    for name in grid.knobs:
-        if name in ("model", "ctx", "batch"):
-            raise UsageError(f"{name} is a sweep option, so a field of that name cannot be swept")
-        if name in {*grid.ranks, *grid.recipe} and name in {*grid.fields, *grid.zipped}:
-            raise UsageError(f"{name} is an option of sweep, so a field of that name cannot be swept with it")
+    for name in (*grid.fields, *grid.zipped):
+        if name in ("model", "ctx", "batch", *grid.ranks, *grid.recipe):
+            raise UsageError(f"{name} is an option of sweep, so a field of that name cannot be swept")
     zipped = grid.zipped
     if twice := [name for name in zipped if name in grid.fields]:
         raise UsageError(f"{twice[0]} is given twice, with {option('zip')} and {option('fields')}: give it once")
@@ -510,8 +508,7 @@ def _fitting(about: Sweep) -> str:
 
 
 def _range(about: Sweep) -> str:
-    """The least and the greatest value of the first metric, with their combinations; of a few models, each one's value
-    at the last combination."""
+    """The least and the greatest value of the first metric, with their combinations."""
     metric, rows = about.metrics[0], about.rows
     name, column = metric.name, Column(metric.name, "", metric.unit)
     least, most = (side(rows, key=lambda values: values[name]) for side in (min, max))
@@ -522,11 +519,6 @@ def _range(about: Sweep) -> str:
         where = ", ".join(setting(knob, values[knob]) for knob in about.knobs if knob in values)
         return f"{column.text(values[name])} ({where})"
 
-    lasts = [swept.rows[-1] for swept in about.every]
-    others = [[setting(knob, last[knob]) for knob in about.knobs if knob != "model"] for last in lasts]
-    if 1 < len(lasts) <= NAMED and others[0] and all(where == others[0] for where in others):
-        values = (f"{last['model']} {column.text(last[name])}" for last in lasts)
-        return f"{name} at {', '.join(others[0])}: {', '.join(values)}."
     return f"{name}: from {words(least)} to {words(most)}."
 
 
