@@ -135,7 +135,7 @@ def test_a_page_has_the_source_and_the_layers_of_a_model() -> None:
 def test_the_first_view_needs_no_script() -> None:
     html = load("gpt2-xl").explore(ctx="16k").html
     still = html.partition('<div id="still">')[2].partition("</main>")[0]
-    assert "133 T FLOPs" in still and "attn.scores" in still and "<script" not in still
+    assert "133 T FLOPs" in still and "lm_head" in still and "<script" not in still
 
 
 def test_the_command_writes_a_page(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

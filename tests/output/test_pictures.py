@@ -218,8 +218,8 @@ def test_kv_as_built_as_mha_and_as_mqa() -> None:
 
 
 def test_one_line_for_two_names_of_the_same() -> None:
-    assert list(of_kv("gpt2").series) == ["as built, MHA (12 KV heads)", "MQA (1 KV head)"]
-    assert list(of_kv("falcon-7b").series) == ["MHA (71 KV heads)", "as built, MQA (1 KV head)"]
+    assert list(of_kv("gpt2").series) == ["as built (12 KV heads)", "MQA (1 KV head)"]
+    assert list(of_kv("falcon-7b").series) == ["MHA (71 KV heads)", "as built (1 KV head)"]
     assert list(of_kv("deepseek-v3").series) == ["MHA (128 KV heads)", "as built (latent)"]
     assert list(of_kv("mamba-130m").series) == ["state"]
     assert "at every context" in of_kv("mamba-130m").caption

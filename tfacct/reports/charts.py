@@ -252,24 +252,19 @@ def _cache_format(model: LoadedModel, dtype: str, page: int | None) -> Width:
 
 
 def _named_variants(model: LoadedModel) -> list[tuple[str, int, Any]]:
-    """As MHA, as built, as MQA, by the key/value heads of each; one name for two that are the same."""
+    """As MHA, as built, as MQA, by the key/value heads of each; those that differ from the model as built."""
     sides = variants(model)
     if sides["mha"] is None:  # no attention, or keys of one head that are values too
         return [(model.cache_name, look.BLUE, model.ledger)]
     parts = model.architecture.attentions
-    queries = {part.heads for part in parts}
-    built = "as built"
-    named = [(f"MHA ({heads_words(sorted(queries))})", look.ORANGE, sides["mha"])]
-    if is_latent(model):
-        return [*named, (f"{built} (latent)", look.BLUE, sides["as_built"])]
-    heads = {part.kv_heads for part in parts}
-    words = heads_words(sorted(heads))
-    if heads == {1}:
-        return [*named, (f"{built}, MQA ({words})", look.BLUE, sides["as_built"])]
-    mqa = (f"MQA ({heads_words(1)})", look.GREEN, sides["mqa"])
-    if all(part.kv_heads == part.heads for part in parts):
-        return [(f"{built}, MHA ({words})", look.BLUE, sides["as_built"]), mqa]
-    return [*named, (f"{built} ({words})", look.BLUE, sides["as_built"]), mqa]
+    queries, heads = {part.heads for part in parts}, {part.kv_heads for part in parts}
+    built = "latent" if is_latent(model) else heads_words(sorted(heads))
+    named = [(f"as built ({built})", look.BLUE, sides["as_built"])]
+    if is_latent(model) or any(part.kv_heads != part.heads for part in parts):
+        named.insert(0, (f"MHA ({heads_words(sorted(queries))})", look.ORANGE, sides["mha"]))
+    if not is_latent(model) and heads != {1}:
+        named.append((f"MQA ({heads_words(1)})", look.GREEN, sides["mqa"]))
+    return named
 
 
 def _with_windows(contexts: list[int], model: LoadedModel) -> list[int]:

@@ -29,7 +29,7 @@ from tfacct.loading.model_description import EXPECTED_FROM
 from tfacct.output import files
 from tfacct.output import page as html
 from tfacct.output.answer import nullable
-from tfacct.output.report import SCHEMA, Note, Report, notes, plain
+from tfacct.output.report import SCHEMA, Note, notes, plain
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import build, flops, model_notes
 from tfacct.reports.metrics import Counting
@@ -51,8 +51,6 @@ LAWS = 6
 """Most models on a page whose training memory follows the knobs: fitting the polynomials takes a while."""
 MIXTURES = ("q8_0", "q6_k", "q5_k_m", "q4_k_m")
 """Mixtures of llama.cpp whose bytes a page shows."""
-SHORT = 16
-"""Most matmuls in the view without a script; with more, it shows parts."""
 WELL_KNOWN = "llama-3.1-8b"
 """The model that a page of many starts with, if it is one of them."""
 CONTEXT = 4096
@@ -91,18 +89,10 @@ def page(models: Sequence[LoadedModel], request: Request, terms: Counting) -> st
         (model,) = models
         work = selection.workload(model, request)
         model.ledger.state_bytes(work.axes(), width(dtypes(terms.dtype, terms.kv_dtype)[1]))
-        first = _first_view(model, request, terms)
+        first = flops.flops([model], request, train=terms.train, masked=terms.masked, by="part")
     start = _start(request, terms) | ({"model": WELL_KNOWN} if WELL_KNOWN in [one.name for one in models] else {})
     data = explore(models, start if len(models) > FEW else _start(request, terms))
     return html.document(data, _title(models), first, __version__)
-
-
-def _first_view(model: LoadedModel, request: Request, terms: Counting) -> Report:
-    """The view without a script: the matmuls, or, if there are many, the parts."""
-    by_line, by_part = (
-        flops.flops([model], request, train=terms.train, masked=terms.masked, by=by) for by in ("line", "part")
-    )
-    return by_line if len(by_line.cells) <= SHORT else by_part
 
 
 def _title(models: Sequence[LoadedModel]) -> str:
