@@ -426,7 +426,7 @@ def test_tokens_that_a_flag_frees_are_whole_blocks_and_the_log_rounds_a_float_do
     assert load("llama-3.1-8b").engine(**given, max_model_len="max", max_num_seqs=136).max_model_len == 43_072
     whole = load("qwen3-8b").engine(on="h100", max_model_len="max").answer
     assert whole.startswith("At most max_model_len=40960 (the model's context): ≈ ")
-    assert "tokens of KV cache, at vLLM's default utilization of 0.92 (0.9 before 0.20; error" in whole
+    assert "tokens of KV cache, at vLLM's default utilization of 0.92 (error" in whole
 
 
 def test_the_reason_of_activations_has_their_figure() -> None:

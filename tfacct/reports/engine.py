@@ -139,22 +139,11 @@ def _started(launch: Launch, given: Mapping[str, Any]) -> tuple[Start, str]:
     if searched and start.near and launch.flags.gpu_memory_utilization is None:
         at = f", at vLLM's default utilization of {launch.utilization:g}"
     tokens, error = f"{'≈ ' if start.near else ''}{start.tokens:,} tokens of KV cache", _error(start)
-    error = f"{_former(launch) if at else ''}{error}"
     if longest:
         what = "the model's context" if launch.length >= launch.model.context else "what fits"
         return start, f"At most {option('max_model_len', launch.length)}{where} ({what}): {tokens}{at} ({error})."
     requests_at_once = f"{start.concurrency:,.2f} requests of {launch.length:,} tokens"
     return start, f"{starts}{where}: {tokens}, or {requests_at_once}{at} ({error})."
-
-
-def _former(launch: Launch) -> str:
-    """Another default utilization of older versions, in words."""
-    every = profiles(launch.profile["id"])
-    since = next(at for at, one in enumerate(every) if one["utilization"] == launch.utilization)
-    if not since:
-        return ""
-    first = f"{launch.profile['prefix']}{every[since]['versions'][0]}"
-    return f"{every[since - 1]['utilization']:g} before {first}; "
 
 
 def _error(start: Start) -> str:
@@ -256,22 +245,10 @@ def _table(start: Start) -> Table:
     return columns, (tuple(_terms(start)),), ({"what": what, "bytes": start.pool, "source": how},)
 
 
-def _not_measured(start: Start) -> str:
-    profile = start.launch.profile
-    if not profile["error"] or start.pages is None or start.interval or start.launch.pool_given:
-        return ""
-    return f"{profile['name']} {profile['error']['versions']} on 1, 2 and 4 × H100 SXM, in bf16, fp16 or fp8"
-
-
-def _half(start: Start) -> bool:
-    """True where the card has vLLM take fp16."""
-    return bool(start.peak_from) and start.launch.value_dtype == "fp16" and not start.launch.value_given
-
-
-def _log_lines(start: Start) -> list[str]:
+def _log_line(start: Start) -> str:
     """What the log will say, if no log is compared."""
     near = ", approximately" if start.near else ""
-    return [] if start.log else [f"{near}: {line}" for line in start.lines]
+    return "" if start.log or not start.lines else f"{near}: {start.lines[0]}"
 
 
 def _uncounted(start: Start) -> Mapping[str, str] | None:
@@ -283,9 +260,8 @@ def _uncounted(start: Start) -> Mapping[str, str] | None:
 NOTES = (
     NoteRow("launch", 1, lambda start: start.line),
     NoteRow("uncounted", 1, _uncounted, "Not included: {parts} of {name}, which the engine loads too."),
-    NoteRow("log", 1, lambda start: _log_lines(start)[:1], "The log will say{}"),
+    NoteRow("log", 1, _log_line, "The log will say{}"),
     NoteRow("cheaper", 1, lambda start: [sentence for _, sentence in start.changes[:1]]),
-    NoteRow("not_measured", 2, _not_measured, "The error of this estimate was measured only with {}."),
     NoteRow(
         "formula",
         2,
@@ -299,14 +275,12 @@ NOTES = (
         "vLLM prints requests × their length as tokens; layers with windows or chunks store fewer.",
     ),
     NoteRow("release", 2, lambda start: start.launch.profile["note"]),
-    NoteRow("half", 2, _half, "Activations are in float16: the card has no bfloat16."),
     NoteRow(
         "images",
         2,
         lambda start: start.launch.images,
         "The activations include {items} dummy images of {tokens:,} tokens.",
     ),
-    NoteRow("concurrency", 3, lambda start: _log_lines(start)[1:], "The log will also say{}"),
     NoteRow("changes", 3, lambda start: [sentence for _, sentence in start.changes[1:]]),
 )
 
