@@ -74,12 +74,12 @@ def with_engine(limit: MemoryLimit, served: Served) -> MemoryLimit:
         return found
     assert limit.device is not None
     launch, card = served.launch(limit.count, limit.device), limit.device.id
-    share = "" if served.use is None else f" with {option('use', f'{served.use:g}')}"
     more = (f"{count}x{card}" for count in more_cards(launch) if _leaves_cache(replace(limit, count=count), served))
-    instead = f"such as {option('on', cards)}" if (cards := next(more, "")) else "larger cards or narrower weights"
-    if served.use is not None and _leaves_cache(limit, served._replace(use=None)):
-        default = served._replace(use=None).launch(limit.count, limit.device).utilization
-        instead = f"leave {option('use')} out{f': the default is {default:g}' if default else ''}"
+    instead, share = "larger cards or narrower weights", ""
+    if served.use is not None:
+        instead, share = f"leave {option('use')} out", f" with {option('use', f'{served.use:g}')}"
+    elif cards := next(more, ""):
+        instead = f"such as {option('on', cards)}"
     stored = units.binary(weights(launch, launch.rank)["parameters"])
     raise UsageError(f"{served.version}: {stored} of weights leave no cache on each {card}{share}", instead)
 

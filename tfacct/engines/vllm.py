@@ -8,12 +8,11 @@ Each term names the source file that it follows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from shlex import quote
 from typing import Any
 
 from tfacct.architecture.parts import FeedForward, LatentAttention
 from tfacct.base import units
-from tfacct.base.spelling import option, typed_options
+from tfacct.base.spelling import option
 from tfacct.engines.launch import WIDE, Launch, divisors
 from tfacct.engines.pages import BLOCK, Pages, alignment, cache_layers, round_up
 from tfacct.engines.profiles import GIB, MIB, profiles
@@ -59,15 +58,8 @@ def unsupported(launch: Launch) -> Reasons:
     if not shape.attentions:
         yield "the cache blocks of a model without attention are not supported", MEMORY
     if launch.quantized_experts and not launch.pool_given:
-        given = {
-            "ctx": flags.max_model_len,
-            "on": f"{launch.cards}x{device.id}",
-            "dtype": flags.dtype,
-            "use": launch.utilization,
-        }
-        memory = f"`tfacct memory {quote(model.path or model.name)}{typed_options(given.items())}`"
         why = f"the memory that vLLM needs for {storage.name} experts is not known"
-        yield why, f"{option('kv_cache_memory_bytes', 'SIZE')}; for a first estimate, {memory}"
+        yield why, f"{option('kv_cache_memory_bytes', 'SIZE')}; `tfacct memory` gives a first estimate"
 
 
 def refusals(launch: Launch) -> Iterator[tuple[str, list[dict[str, Any]]]]:
