@@ -26,14 +26,14 @@ def test_the_fewest_devices_meet_both_times_and_fewer_do_not(requests: int) -> N
         count = -(-requests // line["replicas"])
         (served,) = LLAMA.serve(on=f"{line['tp']}xh100", requests=count, **ASKED).lines
         assert line["requests"] == count and line["token_seconds"] == served["token_seconds"]
-        assert line["first_token_seconds"][1] == served["first_token_seconds_most"] <= 0.8
+        assert line["first_token_seconds"][1] == served["first_token_seconds"][1] <= 0.8
         assert line["token_seconds"][1] <= 0.03
         assert line["tokens_per_second"] == pytest.approx(requests * served["tokens_per_second"] / count)
         if line["replicas"] > 1:  # one replica fewer has a replica with more requests, which take too long
             (served,) = LLAMA.serve(
                 on=f"{line['tp']}xh100", requests=-(-requests // (line["replicas"] - 1)), **ASKED
             ).lines
-            assert served["first_token_seconds_most"] > 0.8 or served["token_seconds"][1] > 0.03
+            assert served["first_token_seconds"][1] > 0.8 or served["token_seconds"][1] > 0.03
     for count in (1, 2):  # 141 GB of weights do not fit on 1, and on 2 a token takes too long
         assert count not in {line["tp"] for line in found.lines}
     assert LLAMA.serve(on="2xh100", requests=1, **ASKED).lines[0]["token_seconds"][1] > 0.03

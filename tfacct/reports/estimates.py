@@ -18,7 +18,6 @@ from tfacct.timing.kernel_time import CONSTANTS, WIDE, units_of
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.validated import (
     ENOUGH,
-    NEVER_FITTED,
     NEWER_LAYOUTS,
     NEWER_STACKS,
     VALIDATED,
@@ -61,7 +60,6 @@ class Validated(Object):
     )
     metric: Metric = of_error(lambda error, *_: error.metric)
     points: int = of_error(lambda error, *_: reported(error.kind, error.metric).runs)
-    points_fitted: int = of_error(lambda error, *_: 0 if error.kind in NEVER_FITTED else error.runs)
     cells: int = of_error(lambda error, *_: error.cells)
     points_on_device: int = of_error(lambda error, device, _: error.on.get(device, 0))
     points_in_dtype: int = of_error(lambda _, __, alike: alike)
@@ -124,21 +122,6 @@ def _corrected(one: Placement, error: Validation | None) -> str:
     return (
         f"{note}. Median error {units.percent(error.median)} on {error.runs:,} measured runs{_without(one, error)}"
         f"{few}. {interval_words(error)}"
-    )
-
-
-def _evidence(one: Placement) -> str:
-    """What the error was measured on; empty if it is not known."""
-    error = None if one.scattered else one.error()
-    if error is None:
-        return ""
-    here = error.on.get(one.device.id, 0)
-    where = f", {here:,} of them on this device" if here else ""
-    if error.kind in NEVER_FITTED:
-        return f"The estimate was compared with the request latency of measured runs{where}."
-    return (
-        f"The estimate is fitted to the request latency of measured runs{where}. Cross-validation:"
-        " each cell (device × model × engine × format) is predicted with constants fitted to the others."
     )
 
 
@@ -265,5 +248,4 @@ HEAD_NORMS = NoteRow(
     lambda about: about.one.count > 1 and gathers_heads(about.one.model),
     "Not included: what devices exchange for the norm over all query or key heads.",
 )
-EVIDENCE = NoteRow("evidence", 3, lambda about: _evidence(about.one))
 """Notes on a model that is served, `about.one`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import repeat
 from math import ceil
@@ -11,8 +10,7 @@ from typing import Any, TypeAlias
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
-from tfacct.base.spelling import option
-from tfacct.ledger.storage import dtypes, width
+from tfacct.ledger.storage import dtypes
 from tfacct.ledger.workload import Request
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
@@ -22,7 +20,6 @@ from tfacct.output.report import Column, NoteRow, Row, notes
 from tfacct.reports import build, model_notes, ranks
 from tfacct.reports.estimates import (
     CONVENTION,
-    EVIDENCE,
     FILES,
     HEAD_NORMS,
     LINKS,
@@ -103,7 +100,6 @@ class ServedRequests(Object):
     interval_80_seconds: list[float] | None = of_loop(lambda loop: loop.interval)
     bound_seconds: float = of_loop(lambda loop: loop.served.request_bound)
     first_token_seconds: list[float] = of_loop(lambda loop: loop.first_token)
-    first_token_seconds_most: float = of_loop(lambda loop: loop.first_token[1])
     tokens_per_second_each: float = of_loop(lambda loop: loop.each)
     tokens_per_second: float = of_loop(lambda loop: loop.served.rate)
     requests_per_second: float = of_loop(lambda loop: loop.requests_per_second)
@@ -142,14 +138,11 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> ServeReport:
     _check_serves(on)
     about = serving(model, on, load, on.memory())
     less = _less_in_vllm(about)
-    # 80 columns have room for the rate of one user or the seconds of a request; with a price, only for the seconds.
-    each_drop = 2 if load.price is None else 4
-    each = Column("tokens_per_second_each", "≈ tokens/s each", "rate", drop=each_drop)
     return _report(
         ServeReport,
         about,
         (Column("requests", "requests", "count"),),
-        (Column("request_seconds", "≈ request", "seconds", drop=3), each),
+        (Column("request_seconds", "≈ request", "seconds", drop=3),),
         [{"request_seconds": one.served.request} for one in about.loops],
         where=_where(about.one),
         answer=_answer(about),
@@ -260,14 +253,6 @@ def _interval(ends: Sequence[float] | None, name: str = "") -> str:
     return f" ({name}{' … '.join(map(units.three, ends))})" if ends else ""
 
 
-def _both_ends(about: Serving) -> dict[str, Any] | None:
-    """Requests within a time by both ends of the range of a token, if they differ."""
-    if about.target is None or about.target[0] == about.target[1]:
-        return None
-    slow, fast = about.target
-    return {"within": units.seconds(about.load.within or 0), "slow": slow, "fast": fast}
-
-
 def _drafts(about: Any) -> dict[str, Any] | None:
     """The new tokens of a step with drafts, and what such estimates were compared with."""
     if about.load.drafts is None:
@@ -281,11 +266,6 @@ def _drafts(about: Any) -> dict[str, Any] | None:
     return {"draft": about.load.drafts, "verified": about.load.drafts.tokens + 1, "compared": compared}
 
 
-def _draft_formats(about: Any) -> dict[str, Any] | None:
-    model = about.load.drafts and about.load.drafts.model
-    return model and {"draft": about.one.host.draft, "name": model.name, "weights": selection.format_name(model, None)}
-
-
 def _adapters(about: Any) -> dict[str, Any] | None:
     if about.load.lora is None:
         return None
@@ -295,16 +275,9 @@ def _adapters(about: Any) -> dict[str, Any] | None:
 
 
 def _unfit(about: Serving) -> dict[str, Any] | None:
-    """Requests that do not fit, those that do, and those with an fp8 cache, if more."""
-    one, memory = about.one, about.memory
+    """Requests that do not fit, and those that do."""
     unfit = [f"{requests:,}" for requests in about.load.requests or () if requests > about.fitting]
-    if not unfit:
-        return None
-    narrower = 0
-    if not memory.engine and memory.paged is None:
-        narrower = replace(one.host, cache=width("fp8")).capacity(about.load.context, memory.usable)
-    more = f" (with {option('kv_dtype', 'fp8')}: {narrower:,})" if narrower > about.fitting else ""
-    return {"unfit": " or ".join(unfit), "fitting": about.fitting, "more": more}
+    return {"unfit": " or ".join(unfit), "fitting": about.fitting} if unfit else None
 
 
 def _less_in_vllm(about: Serving) -> str:
@@ -359,13 +332,9 @@ PLACED_NOTES = (
     NoteRow("gathered", 2, lambda about: ranks.cache_shard_notes(about.one.model, about.one.count)),
     NoteRow("formats", 3, lambda about: formats_note(about.one)),
 )
-SHARED_NOTES = (
-    *PLACED_NOTES,
-    NoteRow("ranges", 2, _ranges),
-    EVIDENCE,
-)
+SHARED_NOTES = (*PLACED_NOTES, NoteRow("ranges", 2, _ranges))
 FIRST = (
-    NoteRow("unfit", 1, _unfit, "{unfit} requests do not fit: at most {fitting:,} do{more}."),
+    NoteRow("unfit", 1, _unfit, "{unfit} requests do not fit: at most {fitting:,} do."),
     ERROR,
 )
 NOTES = (
@@ -374,12 +343,6 @@ NOTES = (
         1,
         lambda about: about.fitting > (about.memory.most_requests or about.fitting) and about.memory,
         "{0.engine} runs at most {0.most_requests:,} requests at once unless --max-num-seqs is larger: others wait.",
-    ),
-    NoteRow(
-        "within",
-        1,
-        _both_ends,
-        "Requests within {within}: ≈ {slow:,} at the slow end of the range, ≈ {fast:,} at the fast end.",
     ),
     NoteRow(
         "drafts",
@@ -394,12 +357,6 @@ NOTES = (
         "{lora} in bf16: {bytes}. Requests share adapters if there are fewer adapters than requests.",
     ),
     *SHARED_NOTES,
-    NoteRow(
-        "draft_formats",
-        3,
-        _draft_formats,
-        "Draft model {name}: weights {weights}, cache {draft.host.cache.name}.",
-    ),
 )
 
 

@@ -29,7 +29,6 @@ from tfacct.reports import build, model_notes
 from tfacct.reports.estimates import (
     CONVENTION,
     DOUBT,
-    EVIDENCE,
     FILES,
     HEAD_NORMS,
     LINKS,
@@ -402,7 +401,6 @@ NOTES = (
     RANGE,
     LINKS,
     FORMATS,
-    EVIDENCE,
 )
 BOUND_NOTES = (NoteRow("bound", 1, _bound_note), FILES, RANGE, LINKS, FORMATS)
 

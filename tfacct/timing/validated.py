@@ -77,8 +77,6 @@ DRAFTED: Mapping[str, Any] = TABLE["drafted"]
 """Errors of the time per output token of runs with drafts."""
 BASELINE: Mapping[bool, Mapping[str, Any]] = {False: TABLE["training"]["baseline"], True: TABLE["divided"]["baseline"]}
 """The plainest of predictions for a training step, by whether its layout is one of Megatron-LM."""
-NEVER_FITTED: frozenset[Class] = frozenset(("recurrent", "indexed"))
-"""Classes whose runs no constant was fitted to."""
 ENOUGH = 3
 """Measured runs of the user from which on the errors of corrected estimates hold."""
 
