@@ -82,10 +82,10 @@ flops {distance} --generate 10 --ctx 10
 params deepseek-v3
 params albert-base-v2
 params {devstral} --part both
-params transformer-base
+params lecture-transformer
 params llama-3.1-8b --tp 16
 params llama-3.1-8b --tp 2 --pp 2
-params llama-3.1-8b --fsdp 2 --cp 2
+params llama-3.1-8b --tp 2 --sp
 memory qwen3-8b --dtype int4 --on 4090
 memory gpt2 llama-3.1-8b --on 80GB
 memory gemma-3-1b --pp 4 --ctx 1k --on 2GiB

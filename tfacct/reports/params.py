@@ -66,8 +66,6 @@ class ParamsReport(build.ExplainedReport, build.RankReport):
     expected_from: str | None = of_model(
         lambda model: model.provenance.expected_from if model.provenance and model.expected else None
     )
-    fsdp: int | None
-    ep: int | None
     rank_params: int | None
 
 
@@ -122,8 +120,6 @@ def _facts(model: LoadedModel, mesh: Mesh | None) -> dict[str, Any]:
         model,
         lines=[values_of(ParamsLine, tensor, rank) for tensor in tensors],
         tp=mesh.tp,
-        fsdp=mesh.fsdp,
-        ep=mesh.ep,
         pp=mesh.pp,
         mesh=values_of(build.MeshFacts, mesh),
         stage=rank.stage if mesh.pp > 1 else None,
@@ -212,11 +208,9 @@ class About(NamedTuple):
 
 
 def _head(about: About) -> str:
-    if not about.alone:
-        return ""
     tied = about.facts[0]["tied_head"]
-    if tied is None:
-        return "No language modeling head."
+    if not about.alone or tied is None:
+        return ""
     if tied:
         return "lm_head is tied to embed: one weight, counted once, as embedding."
     own = _parts(about.facts[0], "params").get("lm_head", 0)
@@ -232,23 +226,9 @@ def _expected(about: About) -> str:
     return f"{EXPECTED_FROM[facts['expected_from']]}: {expected:,} ({f'differs by {more:+,}' if more else 'equal'})"
 
 
-def _untrained(about: About) -> str:
-    """Position embeddings that are stored but not trained."""
-    found = dict.fromkeys(
-        tensor.path
-        for model in about.models
-        if (positions := model.architecture.positions) is not None and not positions.trained
-        for tensor in model.ledger.tensors()
-        if tensor.path.endswith("pos_embed.weight")
-    )
-    return ", ".join(found)
-
-
-def _never_called(about: About) -> dict[str, str] | None:
+def _never_called(about: About) -> str:
     """Modules of one model that are stored but never run."""
-    idle = never_called(about.models[0].ledger) if about.alone else []
-    are, their = ("are", "their") if len(idle) > 1 else ("is", "its")
-    return {"names": ", ".join(map(paths.short, idle)), "are": are, "their": their} if idle else None
+    return ", ".join(map(paths.short, never_called(about.models[0].ledger))) if about.alone else ""
 
 
 def _stages(about: About) -> str:
@@ -265,27 +245,15 @@ def _one_rank(about: About) -> str:
     return f"{sentence} Tensors are padded if FSDP does not divide their rows." if about.mesh.fsdp > 1 else sentence
 
 
-def _axes(about: About) -> list[str]:
-    if (mesh := about.mesh) is None:
-        return []
-    return [*ranks.sequence_notes(mesh, train=False)[-1:], *ranks.axis_notes(mesh, "params")]
-
-
 NOTES = (
     NoteRow("head", 3, _head),
     NoteRow("expected", 1, _expected),
     NoteRow("experts", 2, lambda about: model_notes.expert_notes(about.models)),
     NoteRow("shared_weights", 2, lambda about: model_notes.shared_notes(about.models)),
     NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
-    NoteRow("untrained", 2, _untrained, "Counted, but not trained: {} (sines and cosines)."),
-    NoteRow(
-        "never_called",
-        2,
-        _never_called,
-        "{names} {are} stored but never called: {their} parameters are counted, {their} FLOPs are not.",
-    ),
+    NoteRow("never_called", 2, _never_called, "Stored but never called, so without FLOPs: {}."),
     NoteRow("uneven", 1, lambda about: about.mesh and ranks.uneven_notes(about.models, about.mesh)),
     NoteRow("stages", 1, _stages),
     NoteRow("one_rank", 1, _one_rank),
-    NoteRow("idle", 2, _axes),
+    NoteRow("idle", 2, lambda about: about.mesh and ranks.axis_notes(about.mesh, "params")),
 )
