@@ -58,16 +58,6 @@ def test_rounded_kernels_and_fields_are_solved_too() -> None:
     assert (keys.total, keys.models[0]["beyond"]) == (16, 32)
 
 
-def test_a_diff_of_recipes() -> None:
-    report = LLAMA.diff(ctx=4096, train=True, to_recompute="full", to_optimizer="sgd")
-    totals = {name: (line["old"], line["new"]) for name, line in report.models[0]["totals"].items()}
-    sides = [LLAMA.train(ctx=4096).models[0], LLAMA.train(ctx=4096, recompute="full", optimizer="sgd").models[0]]
-    assert {name: totals[name] for name in NAMES} == {name: tuple(side[name] for side in sides) for name in NAMES}
-    assert report.title.endswith("optimizer adamw → sgd, recomputation none → full") and "Peak " in report.answer
-    assert report.models[0]["new_side"]["recompute"] == "full" and report.models[0]["left_out"] == []
-    assert "peak_bytes" not in LLAMA.diff(ctx=4096, to_batch=2).models[0]["totals"]
-
-
 def test_arrays_are_taken_point_by_point() -> None:
     np = pytest.importorskip("numpy")
     contexts = np.array([[512], [4096]])
@@ -102,6 +92,5 @@ def test_metrics_know_every_field_of_a_recipe(recipe: dict[str, Any]) -> None:
     assert [row[name] for name in NAMES] == [facts[name] for name in NAMES]
     answer = model.solve("ctx", f"peak_bytes={facts['peak_bytes']}B", **recipe).models[0]["solution"]
     assert answer >= 256 and model.train(ctx=answer, **recipe).peak_bytes == facts["peak_bytes"]
-    to = {f"to_{name}": value for name, value in recipe.items()}
-    totals = model.diff(ctx=256, train=True, all=True, **to).models[0]["totals"]
-    assert {name: line["new"] for name, line in totals.items()}.items() >= {name: facts[name] for name in NAMES}.items()
+    compared = model.compare("gpt2", ctx=256, train=True, metric=list(NAMES), **recipe).models[0]["metric_values"]
+    assert compared.items() >= {name: facts[name] for name in NAMES}.items()

@@ -35,7 +35,7 @@ def compare(
         Literal["model", "line"] | None,
         Option(
             "A column per model, or two models line by line. With --set: the model before and after. Default: model;"
-            " with --all or --set line, unless --on, --metric, a layout or a list is given."
+            " with --all or --set line, unless --on, --metric, --train or a list is given."
         ),
     ] = None,
     metric: Annotated[
@@ -56,13 +56,15 @@ def compare(
     a training step, which they share as in `train`; `tp`, `fsdp`, `dp`, `zero` and other axes are its layout. `metric`:
     further numbers, counted as the other options say; `train` or a recipe adds peak memory and what else changes in the
     step, on one rank of a layout. With `by="line"` FLOPs, parameters and bytes of two sides, of lists and models one
-    each: the rows that change, or `all`; with `train` the bytes of a training step too. Raises TfacctError.
+    each: the rows that change, or `all`. Raises TfacctError.
     """
     from tfacct.reports.compare import compare
 
     lists = {name: opt.values(name, options[name]) for name in LISTED if options.get(name) is not None}  # type: ignore[literal-required]
     sharded = [name for name in AXES if options.get(name)]
-    plain = max(map(len, lists.values()), default=1) == 1 and not (metric or sharded or options.get("on"))
+    recipe = [name for name in opt.RecipeLists.__annotations__ if options.get(name)]
+    training = bool(options.get("train") or recipe)
+    plain = max(map(len, lists.values()), default=1) == 1 and not (metric or training or options.get("on"))
     every, line = list(models), by == "line" or (by is None and (all or (bool(fields) and plain)))
     if fields:
         from tfacct.loading.overrides import read_overrides
@@ -70,10 +72,10 @@ def compare(
         if len(every) > 1 and not line:
             raise UsageError(f"{option('fields')} compares one MODEL before and after: name one")
         every[1:] = [every[-1].with_fields({**every[-1].changed, **read_overrides(fields)})]
-    training = any(options.get(name) for name in ("train", *opt.RecipeLists.__annotations__))
-    if sharded and (line or not training):
-        needs = option("by", "model") if line else option("train", True)
-        raise UsageError(f"{option(sharded[0])} needs {needs}")
+    if sharded and not training:
+        raise UsageError(f"{option(sharded[0])} needs {option('train', True)}")
+    if line and (columns := [*sharded, *recipe]):
+        raise UsageError(f"{option(columns[0])} needs {option('by', 'model')}")
     devices, mesh = None if line else opt.budget(options, training=training), None
     sides = [
         _side(one, {**options, **values}, devices if training else None)

@@ -18,7 +18,7 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.storage import dtypes
-from tfacct.ledger.workload import Request, Workload
+from tfacct.ledger.workload import Request
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
@@ -561,10 +561,8 @@ TOTALS = {
 NEW_TOKEN = "flops_per_new_token"
 PREFILL = "prefill FLOPs (all T × S pairs)"
 """Name of total FLOPs that hide a change of decode steps: those of all pairs, whatever the window."""
-ANSWERED = ("total_flops", NEW_TOKEN, "total_params", "weights_bytes", "kv_cache_bytes", "peak_bytes")
+ANSWERED = ("total_flops", NEW_TOKEN, "total_params", "weights_bytes", "kv_cache_bytes")
 """Totals that the answer names; weights only if they change by another factor than parameters."""
-CHANGE_FLOPS = (("recompute", "none"), ("lora", ""))
-"""Fields of a recipe, and their defaults, that change the FLOPs that run, but not the total."""
 UNITS = {"flops": "FLOPs", "params": "params", "bytes": "bytes"}
 
 
@@ -650,10 +648,8 @@ class DiffReport(ModelReport):
 
 
 LINE_NOTES = (
-    NoteRow("flops", 1, text="FLOPs assume training of all weights without recomputation, whatever the recipe."),
     NoteRow("set", 1),
     NoteRow("unknown", 1, text="Not included: bytes of the weights ({})."),
-    NoteRow("untrained", 1, text="Not included: bytes of a training step ({})."),
     NoteRow("models", 2),
     NoteRow("windows", 2),
 )
@@ -668,14 +664,10 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
     unknown = selection.storages([old.model], terms.dtype)[1] | selection.storages([new.model], to.dtype)[1]
     metrics = [METRICS[name] for name in TOTALS if not (unknown and name in WEIGHED)]
     works = [selection.workload(side.model, side.request) for side in (old, new)]
-    untrained = _untrained((old, new), works)
-    if terms.train and not untrained:
-        metrics += STEP_METRICS.values()
-    to.check_recipe(metrics, option("train"))
     points = [side.terms.point(side.model, work, metrics) for side, work in zip((old, new), works, strict=True)]
     counted = CountedMetrics(metrics, terms, to)
     stored = counted.dtypes(models)
-    same = old.model.raw == new.model.raw and works[0] == works[1] and terms.trained == to.trained
+    same = old.model.raw == new.model.raw and works[0] == works[1]
     if same and max(map(len, stored)) == 1:
         raise UsageError(
             f"nothing changes: both sides are {build.label(old.model)} at the same workload",
@@ -683,7 +675,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
             f" {option('ctx', '1k,16k')} or {option('dtype', 'bf16,fp8')}, or name a second model",
         )
     cache = model_notes.cache_name(models)
-    names = {name: label.replace("KV cache", cache) for name, label in TOTALS.items()} | OF_STEP
+    names = {name: label.replace("KV cache", cache) for name, label in TOTALS.items()}
     flops = _pairs([flops_by(point, lambda one: one.path) for point in points], "flops")
     params = _pairs([point.ledger.parameters() for point in points], "params")
     totals = _totals(metrics, *points)
@@ -693,15 +685,11 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
     shown = [lines if every else [line for line in lines if line.delta] for lines in (flops, params, totals)]
     if not any(shown):
         shown = [[], [], totals]
-    recipes = [dict(one.trained) for one in (terms, to)]
-    other_flops = any(len({one.get(name) or usual for one in recipes}) > 1 for name, usual in CHANGE_FLOPS)
     one_model = (old.model.name, old.model.path) == (new.model.name, new.model.path)
     about = {
-        "flops": other_flops,
         "models": counted.notes(models),
         "set": _changed_defaults(*models) if one_model else [],
         "unknown": [f"{name}: {why}" for name, why in unknown.items()],
-        "untrained": untrained,
         "windows": (one_model or old.model.family == new.model.family) and counted.window_notes([new.model]),
     }
     report = build.report(
@@ -711,15 +699,15 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> DiffReport:
         [
             {
                 "model": build.label(new.model),
-                "old_side": _side(old, points[0], metrics, weighed=not unknown),
-                "new_side": _side(new, points[1], metrics, weighed=not unknown),
+                "old_side": _side(old, points[0], weighed=not unknown),
+                "new_side": _side(new, points[1], weighed=not unknown),
                 "lines": [values_of(DiffLine, line) for line in (*flops, *params)],
                 "totals": {line.path: values_of(DiffTotal, line) for line in totals},
-                "left_out": [*(WEIGHED if unknown else ()), *(STEP_METRICS if untrained else ())],
+                "left_out": list(WEIGHED) if unknown else [],
             }
         ],
-        title=_title(old, new) + _stored(stored, cache) + _recipe(old, new, metrics),
-        answer=_change_words(totals, names, with_flops=not other_flops),
+        title=_title(old, new) + _stored(stored, cache),
+        answer=_change_words(totals, names),
         notes=lambda _: notes(LINE_NOTES, about),
         convention=counted.convention(models, old.request.logits),
         requests=[old.request, new.request],
@@ -740,34 +728,11 @@ def _changed_defaults(old: LoadedModel, new: LoadedModel) -> list[str]:
     ]
 
 
-def _untrained(sides: Sequence[Side], works: Sequence[Workload]) -> list[str]:
-    """Models whose training step is not counted, with the reasons. Raises UsageError if a recipe was given."""
-    if not sides[0].terms.train:
-        return []
-    reasons: dict[str, dict[str, None]] = {}
-    for side, work in zip(sides, works, strict=True):
-        refused = side.terms.untrained(side.model, work)
-        if refused is not None and side.terms.trained:
-            raise UsageError(f"{side.model.name}: {refused[0]}", refused[1])
-        if refused is not None:
-            reasons.setdefault(refused[0], {})[side.model.name] = None
-    return [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
-
-
-def _recipe(old: Side, new: Side, metrics: Sequence[Metric]) -> str:
-    """Changes of the recipe, after a title."""
-    if not any(metric.of_step for metric in metrics):
-        return ""
-    changed = old.terms.recipe.for_model(old.model).changes(new.terms.recipe.for_model(new.model))
-    return f"; {', '.join(changed)}" if changed else ""
-
-
-def _side(side: Side, point: Point, metrics: Sequence[Metric], *, weighed: bool) -> dict[str, Any]:
+def _side(side: Side, point: Point, *, weighed: bool) -> dict[str, Any]:
     """`old_side` or `new_side` of the JSON."""
     weights = point.weights.name if weighed else None
     facts = {**build.facts_of(side.model), **side.terms.facts(side.model, point.work, weights)}
-    mode = {"latent_attention": model_notes.latent_mode(side.model, point)}
-    return facts | side.terms.recipe_facts(metrics, side.model) | mode
+    return facts | {"latent_attention": model_notes.latent_mode(side.model, point)}
 
 
 def _line_table(sections: Sequence[Sequence[Change]], names: Mapping[str, str]) -> Table:
@@ -790,14 +755,14 @@ def _stored(dtypes: Sequence[Sequence[str]], cache: str) -> str:
     return changed and f"; {changed}"
 
 
-def _change_words(totals: Sequence[Change], names: Mapping[str, str], *, with_flops: bool) -> str:
-    """How the totals change, the largest change first. `with_flops`: unchanged FLOPs are mentioned."""
+def _change_words(totals: Sequence[Change], names: Mapping[str, str]) -> str:
+    """How the totals change, the largest change first."""
     there = {line.path: line for line in totals if line.old or line.new}
     named = [there[name] for name in ANSWERED if name in there]
     if len({line.ratio for line in named if line.path in ("total_params", "weights_bytes")}) == 1:
         named = [line for line in named if line.path != "weights_bytes"]
     changed = sorted((line for line in named if line.delta), key=lambda line: line.closeness)
-    same = [names[line.path] for line in named if not line.delta and (with_flops or line.path != "total_flops")]
+    same = [names[line.path] for line in named if not line.delta]
     words = ", ".join(f"{names[line.path]} {line.words}" for line in changed)
     unchanged = f"{joined(same)} unchanged" if same else ""
     answer = ("; " if len(same) > 1 else ", ").join(filter(None, (words, unchanged)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric, Point
 from tfacct.accounts.metrics import metric as find_metric
-from tfacct.base.errors import ConfigError, TfacctError, UsageError
+from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import BF16, DEFAULT_DTYPE, Storage, dtypes, width
@@ -90,20 +90,11 @@ class Counting:
 
         return replace(self, mesh=mesh_on(limit, self.mesh, training=training), as_served=not training)
 
-    def untrained(self, model: LoadedModel, work: Workload) -> tuple[str, str | None] | None:
-        """Why training memory is not counted, and advice; None if it is counted."""
-        from tfacct.accounts.metrics import STEP_METRICS, memory_of
-
-        try:
-            memory_of(self.point(model, work, list(STEP_METRICS.values())))
-        except (ConfigError, UsageError) as error:
-            return error.message.removeprefix(f"{model.name}: "), error.hint
-        return None
-
-    def check_recipe(self, metrics: Sequence[Metric], needs: str = "a training metric, such as peak_bytes") -> None:
-        """Raises UsageError for a recipe that no metric uses. `needs`: what would use it."""
+    def check_recipe(self, metrics: Sequence[Metric]) -> None:
+        """Raises UsageError for a recipe that no metric uses."""
         if self.trained and not any(metric.of_step for metric in metrics):
             hint = None if self.train else f"{option('train', True)} without a metric chooses these"
+            needs = "a training metric, such as peak_bytes"
             raise UsageError(f"{option(self.trained[0][0])} applies to training memory: it needs {needs}", hint)
 
     def point(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
@@ -253,9 +244,9 @@ class CountedMetrics:
         if self.training and self.recipes:
             clauses.append("a training step with the recipe of its row, as run by transformers")
         elif self.training:
-            recipes = [side.recipe for side in (self.terms, self.to or self.terms)]
-            words = dict.fromkeys(f"{recipe.precision} with {recipe.description}" for recipe in recipes)
-            clauses.append(f"a training step in {' → '.join(words)}, as run by transformers")
+            recipe = self.terms.recipe
+            step = f"{recipe.precision} with {recipe.description}"
+            clauses.append(f"a training step in {step}, as run by transformers")
         return "; ".join(clauses)
 
     def _sides(self, models: Sequence[LoadedModel]) -> list[tuple[Sequence[LoadedModel], Counting]]:
@@ -298,10 +289,10 @@ class CountedMetrics:
         """Optimizers whose peak is an upper bound."""
         from tfacct.training.memory import order_matters
 
-        recipes = {side.recipe.optimizer: side.recipe for side in (self.terms, self.to or self.terms)}
-        names = [name for name, recipe in recipes.items() if any(order_matters(model, recipe) for model in models)]
+        recipe = self.terms.recipe
         order = "its temporary memory depends on the parameter order"
-        return [f"The peak with {name} is an upper bound: {order}." for name in names]
+        upper = any(order_matters(model, recipe) for model in models)
+        return [f"The peak with {recipe.optimizer} is an upper bound: {order}."] if upper else []
 
     def window_notes(self, settings: Sequence[LoadedModel]) -> list[Note]:
         """Notes on windows, if the metrics depend on them."""

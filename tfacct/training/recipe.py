@@ -237,24 +237,6 @@ class Recipe:
         lora = [] if self.lora is None else [f"LoRA {self.lora} in {self.adapter_dtype}{on}"]
         return ", ".join([self.optimizer, *lora, *(words for words, so in changed.items() if so)])
 
-    def changes(self, new: Recipe) -> list[str]:
-        """A phrase for the differences between this recipe and a new one."""
-        own, other = ("no LoRA" if each.lora is None else f"LoRA {each.lora}" for each in (self, new))
-        both: list[tuple[str, str | None, str | None]] = [
-            ("optimizer", self.optimizer, new.optimizer),
-            ("recomputation", self.recompute, new.recompute),
-            ("attention", self.attention, new.attention),
-            ("loss", self.loss, new.loss),
-            ("", own, other),
-            ("master weights", self.master_weights or "none", new.master_weights or "none"),
-        ]
-        if self.lora is not None and new.lora is not None:
-            both.append(("adapters", self.adapter_dtype, new.adapter_dtype))
-            both.append(("LoRA dropout", f"{self.lora_dropout:g}", f"{new.lora_dropout:g}"))
-        if self.weights_dtype != new.weights_dtype:
-            both.append(("weights in training", self.weights_format, new.weights_format))
-        return [f"{name} {old} → {to}".lstrip() for name, old, to in both if old != to]
-
     @property
     def runs_with(self) -> str:
         """The setup of the class: attention, peft, autocast and torch's tensor-parallel plan."""
