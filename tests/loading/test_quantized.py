@@ -338,6 +338,30 @@ def test_unknown_formats_are_refused_by_name(of: str, quantization: Any, words: 
     assert f"KV cache −{100 / (layers + 1):.1f}%, total FLOPs −" in differences.answer  # the bytes that are known
 
 
+WITH_ENCODERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "llava": lambda text: {"text_config": text, "vision_config": {"model_type": "clip_vision_model"}},
+    "qwen2_5_omni": lambda text: {
+        "thinker_config": {"text_config": {**text, "model_type": "qwen2_5_omni_text"}, "audio_config": {}}
+    },
+}
+
+
+@pytest.mark.parametrize("model_type", WITH_ENCODERS)
+@pytest.mark.parametrize("field", ["quantization_config", "compression_config", "quantization"])
+def test_a_format_next_to_the_language_models_config(field: str, model_type: str) -> None:
+    """MLX writes `quantization`. Qwen's Omni models have it outside thinker_config, and `thinker.` before names."""
+    text = {**TINY["qwen2"], "hidden_size": 64, "head_dim": 8, "num_attention_heads": 8, "num_key_value_heads": 2}
+    text |= {"intermediate_size": 96, "tie_word_embeddings": False, "vocab_size": 96, "num_hidden_layers": 2}
+    whole = {"model_type": model_type, **WITH_ENCODERS[model_type](text)}
+    front = "thinker." if model_type != "llava" else "language_model."
+    # 4 bits, and a scale and a bias of 2 bytes for each 32 inputs
+    matrices = 2 * 64 * 64 + 2 * 16 * 64 + 3 * 64 * 96
+    saved = (2 * matrices + 2 * 96 * 64) * (2 - 20 / 32)
+    assert plain(whole) - plain({**whole, field: {"bits": 4, "group_size": 32}}) == saved
+    listed = {"quant_method": "fp8", "modules_to_not_convert": [f"{front}lm_head", f"{front}model.layers.1"]}
+    assert plain(whole) - plain({**whole, field: listed}) == matrices - 7 * 4  # a block for each matrix of layer 0
+
+
 def test_every_command_that_counts_bytes_of_weights_takes_it(run, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     quantization = {

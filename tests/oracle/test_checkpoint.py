@@ -192,7 +192,7 @@ def test_older_spellings_and_bodies_have_their_lines() -> None:
     more = {**renamed, "cls.seq_relationship.weight": ("F32", (2, 42))}
     assert differences(ours, more) == [("cls.seq_relationship.weight", "no such tensor in the model")]
     ours = tiny("llama")
-    for prefix in ("language_model.", "_orig_mod.", "module.", "module._orig_mod."):
+    for prefix in ("language_model.", "_orig_mod.", "module.", "module._orig_mod.", "thinker."):
         assert differences(ours, {f"{prefix}{name}": spec for name, spec in of_class(ours).items()}) == []
 
 

@@ -23,8 +23,8 @@ from tfacct.families.type_aliases import type_aliases
 TIED = "tie_word_embeddings"
 TEXT_FIELDS = ("text_config", "llm_config", "language_config")
 """Fields with the text model's config. Classes of transformers have the first."""
-STORAGE = ("quantization_config", "compression_config")
-"""Fields about the storage of weights, for all models in a composite."""
+STORAGE = ("quantization_config", "compression_config", "quantization")
+"""Fields about the format of weights, for all models in a composite. MLX writes the last."""
 OTHER_MODELS = frozenset(
     "embd_layer img_processor audio_processor vision_lora speech_lora multi_vector_projector".split()
 )
@@ -221,7 +221,8 @@ def _of_thinker(raw: Mapping[str, Any], part: Part) -> Submodel:
             f"model_type {raw['model_type']!r} keeps its text-generating part in thinker_config, which is missing"
         )
     # Published files have an older name of its class there.
-    found = _submodel({**inside, "model_type": f"{raw['model_type']}_thinker", "architectures": None}, part)
+    fields = {**_of_weights(raw), **inside, "model_type": f"{raw['model_type']}_thinker", "architectures": None}
+    found = _submodel(fields, part)
     others = tuple(name for name, value in raw.items() if _other_model(name, value) and name != "thinker_config")
     return found._replace(left_out=(*found.left_out, *others))
 
@@ -395,17 +396,21 @@ def _text_fields(inside: Mapping[str, Any], text: str, raw: Mapping[str, Any], f
     others = {name for name, value in raw.items() if _other_model(name, value) and name not in fields}
     repeated = ("vision_config", "audio_config", *OTHER_MODELS)  # in older files
     others |= {name for name, value in inside.items() if name in repeated and _other_model(name, value)}
-    common = {name: raw[name] for name in (*STORAGE, "torch_dtype", "dtype") if name in raw}
     if "head_dim" in model.unread:
         inside = {**inside, **_shared_head_dim({**absent, **inside})}
     nulls_of_family = {name for name in NO_NULLS if name in inside and inside[name] is None}  # this class may have them
     dropped = others | nulls_of_family
     text_fields = {name: value for name, value in inside.items() if name not in dropped and not _of_image_tokens(name)}
     return Submodel(
-        {**common, **text_fields, **absent, **model.fixed, "model_type": model.family},
+        {**_of_weights(raw), **text_fields, **absent, **model.fixed, "model_type": model.family},
         tuple(name for name in dict.fromkeys((*raw, *inside)) if name in others),
         absent,
     )
+
+
+def _of_weights(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Format and dtype of the weights of all models in a composite."""
+    return {name: raw[name] for name in (*STORAGE, "torch_dtype", "dtype") if name in raw}
 
 
 def _shared_head_dim(fields: Mapping[str, Any]) -> dict[str, int]:

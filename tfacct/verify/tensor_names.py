@@ -36,6 +36,7 @@ WRAPPERS = (
     ("text_model.model.", "model."),
     ("model.text_model.", "model."),
     ("text_model.lm_head.", "lm_head."),
+    ("thinker.", ""),
     ("base_model.model.", ""),
     ("new.", "gte."),
     ("bert.", "nomic_bert."),

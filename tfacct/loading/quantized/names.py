@@ -17,7 +17,10 @@ from tfacct.loading.published import is_float8, plain_dtype
 
 LONGEST, MOST = 300, 20_000
 """Most characters of a pattern, and most patterns of a list."""
-OUTER = ("", "model.", "language_model.", "model.language_model.", "language_model.model.", "backbone.")
+OUTER = (
+    *("", "model.", "language_model.", "model.language_model.", "language_model.model.", "backbone."),
+    *("thinker.", "thinker.model."),
+)
 """Prefixes of a language model's paths in published files."""
 COMPOSITE_PREFIXES = ("", "model.")
 """Prefixes of an encoder's paths in published files."""
@@ -62,8 +65,8 @@ BOTH = frozenset({"deepseek_v4", "laguna"})
 JOINED = "gate_up_proj"
 """Fused matrix of a class that may be two matrices in the files."""
 
-OTHER_PARTS = re.compile(r"(^|\.)(mtp|visual|vision\w*|audio\w*)\.")
-"""Pattern for modules in a list outside the language model: MTP layers and encoders."""
+OTHER_PARTS = re.compile(r"(^|\.)(mtp|visual|vision\w*|audio\w*|\w*projector)\.")
+"""Pattern for modules in a list outside the language model: MTP layers, encoders and their projectors."""
 
 Skips = Callable[[str], bool]
 
