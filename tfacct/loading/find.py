@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tfacct.architecture.parts import Stem
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, cut, listed, nearest
-from tfacct.base.spelling import option, spelled
+from tfacct.base.spelling import option, setting, spelled
 from tfacct.loading import files, presets, published
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.loading.model_description import Provenance
@@ -128,6 +128,10 @@ def _suggestion(model: str, also: Iterable[str]) -> str:
         return address if close is None else f"{close}{'' if close.endswith('?') else ';'} {address}"
     if model.endswith(".py"):
         return spelled(f"`tfacct check {model}:FACTORY --config MODEL`", "check(MODULE, config=…)") + " checks a module"
+    if re.match("gpt-?3", model.casefold()):
+        sizes = {"n_layer": 96, "n_embd": 12288, "n_head": 96, "n_positions": 2048}  # arXiv 2005.14165, table 2.1
+        changed = " ".join(setting(name, size) for name, size in sizes.items())
+        return f"its config is not published; 175B by the sizes of its paper: gpt2-xl {changed}"
     if model == "moe":
         return "`tfacct models moe` lists the presets with experts"
     if (encoder := f"{model}-vision") in presets.names() and f"{model}-text" not in presets.names():

@@ -17,7 +17,7 @@ from tfacct.base.spelling import option
 from tfacct.loading import devices
 
 USE = {"serving": 0.9, "training": 1.0}
-"""Default share of a device's memory that may be used."""
+"""Default share of a device's memory that may be used, unless its GPU may use less."""
 RESERVE = 2 * 10**9
 """Default bytes per device for the CUDA context, NCCL and cuBLAS."""
 ALLOCATED = Fraction(117, 100)
@@ -127,10 +127,7 @@ class MemoryLimit:
 
     @property
     def unreserved(self) -> str:
-        """Note on a size in bytes that leaves nothing for the runtime, and on memory that a GPU shares with a CPU."""
-        if self.device is not None and self.use > self.device.gpu_share:
-            words = self.device.shared_words
-            return f"{words[0].upper()}{words[1:]}: {option('use', self.device.gpu_share)} counts it so."
+        """Note on a size in bytes that leaves nothing for the runtime."""
         if self.device is not None or self.usable != self.memory:
             return ""
         each = f"each {self.size}" if self.count > 1 else self.size
@@ -159,7 +156,7 @@ class MemoryLimit:
 
     def options(self, *, training: bool) -> list[str]:
         """Options that differ from the defaults."""
-        usual = (1, 0) if self.device is None else (USE["training" if training else "serving"], RESERVE)
+        usual = (1, 0) if self.device is None else (_usual_use(self.device, training=training), RESERVE)
         use = [] if self.use == usual[0] else [f"--use {self.use:g}"]
         return use if self.reserve == usual[1] else [*use, f"--reserve {_typed(self.reserve) if self.reserve else 0}"]
 
@@ -241,8 +238,13 @@ def device_limit(
     training: bool = False,
 ) -> MemoryLimit:
     """Memory limit for devices. Raises UsageError."""
-    usual = USE["training" if training else "serving"]
+    usual = _usual_use(device, training=training)
     return MemoryLimit(device.memory, _use(use, usual), _reserve(reserve, RESERVE), count, device)
+
+
+def _usual_use(device: devices.Device, *, training: bool) -> float:
+    """The default share of a device's memory that may be used."""
+    return min(USE["training" if training else "serving"], device.gpu_share)
 
 
 def _typed(size: int) -> str:

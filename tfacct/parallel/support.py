@@ -30,9 +30,9 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
 from tfacct.base.combinations import Features, Unsupported, matching
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed, naming
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, setting
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, divisors
+from tfacct.ledger.einsum import Axes, divisors, rounded_up
 from tfacct.ledger.formats import MX
 from tfacct.ledger.storage import Storage, Stored
 from tfacct.loading.model import LoadedModel
@@ -513,6 +513,10 @@ def routing_bits(model: LoadedModel, mesh: Mesh, bits: int, *, train: bool) -> i
     return max(bits, 32) if verified(model.family, "fp32_routing") else bits
 
 
+USUAL_BLOCK = 128
+"""Channels of a block or group in most quantized formats."""
+
+
 class CutError(UsageError):
     """Shards that cut quantization blocks."""
 
@@ -536,9 +540,14 @@ def check_shares(whole_model: LoadedModel, dtype: str | None, shares: Iterable[S
             shapes = " × ".join(f"{size:,}" for size in (part.outputs, part.inputs))
             what = f"{name} in {paths.short(tensor.path)}"
             experts = f"whole experts ({option('ep')}), " if tensor.parameter.is_expert else ""
+            hint = f"use fewer ranks, {experts}or {option('dtype', 'bf16')}"
+            width = getattr(whole_model.config, "intermediate_size", None)
+            if width in (tensor.stored.inputs, tensor.stored.outputs):
+                blocks_of_ranks = USUAL_BLOCK * (tensor.stored.elements // part.elements)
+                padded = setting("intermediate_size", rounded_up(width, blocks_of_ranks) * blocks_of_ranks)
+                hint = f"{padded} pads the MLP, as published quantized checkpoints do; or {hint}"
             raise CutError(
-                f"{whole_model.name}: sharding cuts quantization blocks of {what}: a rank has {shapes}",
-                f"use fewer ranks, {experts}or {option('dtype', 'bf16')}",
+                f"{whole_model.name}: sharding cuts quantization blocks of {what}: a rank has {shapes}", hint
             )
 
 
