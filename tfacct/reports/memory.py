@@ -938,11 +938,12 @@ def fit(
         *((Column("reason", "reason"),) if any(map(_reason, needed)) else ()),
     )
     rule = needed[0].memory
+    use = rule.use if all(one.memory.use == rule.use for one in needed) else None
     facts = {
         "workload": selection.workload_facts(work, dtype=placed.dtype),
         **selection.format_facts(model, placed.requested_dtype),
         "kv_dtype": placed.host.cache.name,
-        **({"engine": engine} if engine else {"use": rule.use, "reserve_bytes": rule.reserve}),
+        **({"engine": engine} if engine else {"use": use, "reserve_bytes": rule.reserve}),
         "weights_bytes": total.weights,
         "kv_cache_bytes": total.cache,
         "total_bytes": total.total,
@@ -979,8 +980,9 @@ def _longest_on(model: LoadedModel, needed: Needed, options: MemoryOptions, engi
 
 
 def _fit_answer(about: Fitting) -> str:
-    fitting = {one.device.id: one.share.devices for one in about.devices if one.share is not None}
-    fits = [f"{count:,} × {name}" for name, count in sorted(fitting.items(), key=lambda one: one[1])]
+    """The devices that fit, the fewest and smallest first, and those that do not."""
+    fitting = sorted((one.share.devices, one.memory.usable, one.device.id) for one in about.devices if one.share)
+    fits = [f"{count:,} × {name}" for count, _, name in fitting]
     unfit = [
         f"{one.asked:,} × {one.device.id}" if one.asked else one.device.id for one in about.devices if not one.share
     ]
@@ -993,6 +995,15 @@ def _unsupported(about: Fitting) -> str:
     names = [one.device.id for one in about.devices if one.unsupported]
     reasons = {one.unsupported.removeprefix(f"{about.model.name}: ") for one in about.devices if one.unsupported}
     return f"{listed(names, 4)} ({reasons.pop() if len(reasons) == 1 else 'reasons: --json'})" if names else ""
+
+
+def _rule(about: Fitting) -> str:
+    """The rule for usable memory, and the devices of which less may be used."""
+    rule, others = about.devices[0].memory, dict[float, list[str]]()
+    for one in about.devices:
+        others.setdefault(one.memory.use, []).append(one.device.id)
+    less = [f"{use:g} on {listed(names, 4)}" for use, names in others.items() if use != rule.use]
+    return f"{rule.rule}{f' ({joined(less)})' if less else ''}"
 
 
 FIT_NOTES = (
@@ -1013,7 +1024,7 @@ FIT_NOTES = (
     NoteRow(
         "rule",
         2,
-        lambda about: f"what {about.engine} leaves at start" if about.engine else about.devices[0].memory.rule,
+        lambda about: f"what {about.engine} leaves at start" if about.engine else _rule(about),
         "Usable: {}. Number: as given, or the smallest that divides the query heads and has room for the model.",
     ),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes([about.model], about.placed.host.cache.name)),
