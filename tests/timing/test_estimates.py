@@ -270,7 +270,8 @@ def test_the_longest_context_of_one_request_on_the_devices_in_use() -> None:
 
 
 def test_no_number_without_a_known_link_is_recommended() -> None:
-    """llama-3.1-405b at 131,072 tokens: 819 GiB. 0.75 of an m3-max is 87.5; an a10 has 18.0 GiB usable, and no network beyond the 8 of a node."""
+    """llama-3.1-405b at 131,072 tokens: 819 GiB. Usable: 87.5 GiB of an m3-max, 18.0 of an a10, which has no network
+    beyond the 8 of a node."""
     model = tfacct.load("llama-3.1-405b")
     fitting = model.fit(on=["a10", "h100-sxm", "m3-max", "t4"])
     assert {line["device"]: (line["count"], line["reason"]) for line in fitting.lines} == {
