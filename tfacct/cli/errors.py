@@ -29,11 +29,6 @@ CLOSED_PIPE = 141
 UnparsedError: type[Exception] = typer.BadParameter.__bases__[0]
 """Typer's exception for a command line that it cannot parse; typer does not export it."""
 
-REMOVED = {
-    "--as": "`tfacct train MODEL --exact` runs the transformers class, or the reference model if there is none",
-    "--latex": "--output FILE.tex writes the table",
-}
-"""Options that a command does not have, and what replaces them in all commands."""
 INSTEAD = {
     "train --deepspeed": "--zero 1, --zero 2 or --zero 3, with --on NxDEVICE",
     "train --freeze": "--lora 16 trains adapters next to frozen weights",
@@ -122,7 +117,7 @@ def usage_error(error: Any) -> UsageError:
     described = _choice(command, parameter.opts[0], error.message) if parameter is not None else ""
     if parameter is not None and (several := re.search(r"'([^']+,[^']+)' is not one of", message)):
         each = (f"{parameter.opts[0]} {value.strip()}" for value in several[1].split(","))
-        described = _compared(command) or f"run the command once for each: {', '.join(each)}"
+        described = f"run the command once for each: {', '.join(each)}"
     hint = possible or described or f"see `{command} --help`"
     return UsageError(_invalid_value(error) or message[:1].lower() + message[1:], hint)
 
@@ -141,21 +136,12 @@ def _choice(command: str, option: str, message: str) -> str:
     return nearest(value, others) or f"`{command} --help-all` describes {option}"
 
 
-def _compared(command: str) -> str | None:
-    """The command that compares the listed values of a training step; None if it lacks an option that was typed."""
-    words = sys.argv[2:]
-    typed = {spellings.current_name(word.partition("=")[0]) for word in words if word.startswith("--")}
-    if not command.endswith("train") or not typed <= _options("compare"):
-        return None
-    return f"`tfacct compare {shlex.join([*words, '--train'])}` compares them"
-
-
 def _elsewhere(command: str, option: str, error: Any) -> str | None:
     """A suggestion for an unknown word or option; None for another error."""
     kind, words = type(error).__name__, command.split()
     asked = {words[-1], spellings.current_name(option)}
     instead = (hint for never, hint in INSTEAD.items() if asked <= set(never.split()))
-    if found := REMOVED.get(option) or next(instead, None):
+    if found := next(instead, None):
         model = next((word for word in sys.argv[2:3] if not word.startswith("-")), "MODEL")
         return found.format(model=model, value=_value_of(option))
     if kind == "NoSuchOption" and words[-1] in NAMES:
