@@ -135,7 +135,7 @@ def test_one_new_token_has_no_time_per_token(run: Run) -> None:
     assert [line["token_seconds"] for line in report.lines] == [None, None]
     assert [column.key for column in report.columns][:2] == ["requests", "first_token_seconds"]
     out = run("serve", "llama-3.1-8b", "--on", "h100", "--prompt", "2k", "--new", "1", "-v").out_line
-    first = "First token: from the low end of the 80% interval for one prompt on an idle server to the high end"
+    first = "First token: from one prompt on an idle server to the last prompt if all arrive at once"
     assert "Time per token" not in out and first in out
     with pytest.raises(TfacctError, match="after the first, and new=1 has none"):
         tfacct.load("llama-3.1-8b").serve(on="h100", prompt="2k", new=1, within="50ms")

@@ -294,21 +294,15 @@ def _less_in_vllm(about: Serving) -> str:
 
 def _ranges(about: Serving | Fewest) -> str:
     """What the ranges of a token and of a first token mean."""
-    alone, outside = about.most.requests == 1, f"≈ {units.seconds(CONSTANTS.request)} outside the model"
-    if not alone:
-        low, high = "one prompt on an idle server", "the last prompt if all arrive at once"
-        ends = ("", "") if about.one.error() is None else ("the low end of the 80% interval for ", "the high end for ")
-        first = f"First token: from {ends[0]}{low} to {ends[1]}{high}; includes {outside}."
-    else:
-        interval = "" if about.one.error() is None else "the 80% interval; "
-        first = f"First token: {interval}includes {outside}."
-    if about.load.new == 1 or (alone and about.one.error("token") is None):
+    one, outside = about.one, f"≈ {units.seconds(CONSTANTS.request)} outside the model"
+    ends = "from one prompt on an idle server to the last prompt if all arrive at once"
+    widened = "" if one.error() is None else ", with the 80% interval of each"
+    first = f"First token: {ends}{widened}; includes {outside}."
+    if about.load.new == 1:
         return first
     token = "the low end if prompts wait for running answers, the high end if they interrupt them"
-    if about.one.error("token") is not None:
-        widened = ", widened to all your own runs" if about.one.scattered else ""
-        waits = "" if alone else "; includes waits for other prefills"
-        token = f"the 80% interval{widened}{waits}"
+    if one.error("token") is not None:
+        token = "the 80% interval; includes waits for other prefills"
     return f"Time per token: {token}. {first}"
 
 
