@@ -26,7 +26,7 @@ BAR_AT_LEAST, BAR_AT_MOST = 6, 24
 GAP = 2
 INDENT = "  "
 """Before the lines of a cell after its first."""
-DECORATION = ("bar", "spec", "gigabytes")
+DECORATION = ("bar", "spec")
 """Kinds of columns that repeat others: they are hidden first, and not mentioned."""
 DETAIL = 1
 """The `drop` of columns that are hidden only if breaking headers does not help."""

@@ -26,7 +26,7 @@ SCHEMA = 2
 Tick: TypeAlias = Callable[[str, int, int], None]
 """Progress function: what is being done, how many are done, of how many."""
 Kind: TypeAlias = Literal[
-    "text", "spec", "formula", "count", "number", "flops", "params", "bytes", "gigabytes", "share", "ratio", "change",
+    "text", "spec", "formula", "count", "number", "flops", "params", "bytes", "share", "ratio", "change",
     "shares", "dims", "bar", "amount", "verdict", "seconds", "rate",
 ]  # fmt: skip
 
@@ -77,8 +77,8 @@ class Column(NamedTuple):
 
     @property
     def raw(self) -> bool:
-        """True if the column is in the CSV; bars, and bytes repeated in GB, are not."""
-        return self.kind not in ("bar", "gigabytes")
+        """True if the column is in the CSV; bars are not."""
+        return self.kind != "bar"
 
     def text(self, cell: Cell, digits: bool = False) -> str:
         """A cell as text; `digits`: every digit of a number."""
@@ -110,8 +110,6 @@ class Column(NamedTuple):
                 return f"{float(cell):.9f} s" if digits else units.seconds(cell)
             case "rate":
                 return units.three(cell)
-            case "gigabytes":
-                return units.decimal_bytes(round(cell))
             case "bytes" if self.unit:
                 return f"{int(cell):,} B" if digits else units.in_binary_unit(round(cell), self.unit)
             case "flops" | "params" | "bytes" if not digits:

@@ -268,16 +268,15 @@ def _one(model: LoadedModel, facts: dict[str, Any]) -> Table:
         Column("elements", "elements", "params"),
         Column("dtype", "dtype", drop=1),
         Column("bytes", "bytes", "bytes"),
-        Column("gigabytes", "in GB", "gigabytes", drop=4),
         *build.SHARES,
     )
     total, lines = facts["total_bytes"], facts["lines"]
-    rows = [build.with_share({**line, "gigabytes": line["bytes"]}, line["bytes"], total) for line in lines]
+    rows = [build.with_share(line, line["bytes"], total) for line in lines]
     cached = sum(line["elements"] for line in lines if line["kind"] == "cache")
 
     def sum_of(what: str, key: str, **more: Any) -> Row:
         size = facts[key]
-        return {"what": what, "bytes": size, "gigabytes": size, "share": Fraction(size, total), **more}
+        return {"what": what, "bytes": size, "share": Fraction(size, total), **more}
 
     totals = [sum_of("weights", "weights_bytes", elements=facts["total_params"])]
     totals += [sum_of(model.cache_name, "kv_cache_bytes", elements=cached)] if model.has_cache else []
