@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from tfacct import options as opt
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
-from tfacct.commands.command import Command, Found, tick
+from tfacct.commands.command import Command, Found
 from tfacct.options import Option
 
 if TYPE_CHECKING:
@@ -96,7 +96,6 @@ def sweep(
             request=opt.request(opt.among(opt.Step, options), logits=given("logits") or "all"),
             limit=limit,
             terms=opt.counting({**options, **{name: values[0] for name, values in recipes.items()}}),
-            progress=tick,
         )
 
     report = over(grid)

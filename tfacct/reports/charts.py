@@ -324,12 +324,10 @@ def curve(contexts: Collection[int]) -> list[int]:
 def _panel(report: Report, drawn: str, across: str) -> Chart:
     """Lines of one metric of a sweep."""
     series: dict[str, dict[int, float]] = {}
-    names = [model["model"] for model in report.models]
-    for number, model in enumerate(report.models, 1):
-        twin = f" ({number})" if names.count(model["model"]) > 1 else ""
+    for model in report.models:
         for line in model["lines"]:
             others = ", ".join(setting(knob, line[knob]) for knob in report.models[0]["swept"] if knob != across)
-            name = f"{others}{twin}" or _drawn_label(report, drawn)
+            name = others or _drawn_label(report, drawn)
             series.setdefault(name, {})[line[across]] = float(line[drawn])
     _check_lines(len(series), "sweep fewer values")
     x = sorted({place for values in series.values() for place in values})

@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from itertools import product
 from math import prod
 from operator import index
-from time import monotonic
 from typing import Any, TypeAlias
 
 from tfacct.accounts.metrics import Metric, Point, moved
@@ -24,7 +23,7 @@ from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.skipped import Skipped
-from tfacct.output.report import Cell, Column, Row, Table, Tick, unwatched
+from tfacct.output.report import Cell, Column, Row, Table
 from tfacct.parallel.mesh import mesh_of, ranks_of
 from tfacct.reports import build, model_notes
 from tfacct.reports.metrics import CountedMetrics, Counting, MetricsReport, RecipeReport, metrics_named, named_of
@@ -35,8 +34,6 @@ CACHE = "kv_cache_bytes"
 """The metric that is added to these if a field changes it."""
 MANY = 1000
 """Points from which on arrays are worth the import of numpy, if it is installed."""
-PATIENCE = 1.0
-"""Seconds before progress is shown."""
 NAMED = 3
 """Combinations and reasons that a sentence names."""
 LABELS = {
@@ -242,7 +239,6 @@ def sweep(
     request: Request | None = None,
     terms: Counting | None = None,
     limit: MemoryLimit | None = None,
-    progress: Tick = unwatched,
 ) -> SweepReport:
     """The exact metrics of every combination. `load` reads a model with fields set over its config. `request`: the rest
     of the workload. `limit`: memory of each device, which the last metric fits or not. Impossible combinations are
@@ -252,13 +248,7 @@ def sweep(
     points = grid.size(len(models))
     if points > MOST:
         raise UsageError(f"that makes {points:,} points: at most {MOST:,}", FOR_MORE)
-    began = monotonic()
-
-    def tick(what: str, done: int) -> None:
-        if monotonic() - began > PATIENCE:
-            progress(what, done, points)
-
-    found = [_read(load, name, grid, tick) for name in models]
+    found = [_read(load, name, grid) for name in models]
     every = [model for swept in found for model in swept.settings]
     if not every:
         raise found[0].errors[0]
@@ -272,7 +262,6 @@ def sweep(
     if swept_recipe := grid.recipe:
         for values in product(*swept_recipe.values()):
             _ = about.with_recipe(dict(zip(swept_recipe, values, strict=True))).recipe  # raises UsageError
-    done = 0
     for swept in found:
         for model in list(swept.settings):
             try:
@@ -280,9 +269,6 @@ def sweep(
             except (ConfigError, UsageError) as error:
                 swept.settings.remove(model)
                 swept.skip(model.name, model.changed, error)
-            if (len(swept.rows) + done) // MANY > done // MANY:
-                tick("sweeping", len(swept.rows) + done)
-        done += len(swept.rows)
     answered = [swept for swept in found if swept.rows]
     if not answered:
         raise next(error for swept in found for error in swept.errors)
@@ -291,13 +277,10 @@ def sweep(
     return _report(replace(about, every=answered), left_out)
 
 
-def _read(
-    load: Callable[[str, Mapping[str, Any]], LoadedModel], name: str, grid: Grid, tick: Callable[[str, int], None]
-) -> Swept:
+def _read(load: Callable[[str, Mapping[str, Any]], LoadedModel], name: str, grid: Grid) -> Swept:
     """A model in every setting that it can have."""
     swept = Swept()
-    for number, fields in enumerate(grid.settings()):
-        tick(f"reading {name}", number)
+    for fields in grid.settings():
         try:
             options = {name: fields.pop(name) for name in (*grid.ranks, *grid.recipe)}
             model = load(name, fields)
