@@ -574,6 +574,21 @@ def test_mlx_with_modules_of_their_own() -> None:
     assert weighed(config, {**MLX, "vision_tower.blocks.0": False}) == every
 
 
+def test_what_mlx_leaves_to_its_defaults() -> None:
+    """`quantize_model` of mlx-lm leaves rows that are no multiple of the group; a module's fields do not inherit the
+    format of the others: 8 bits in groups of 64 next to mxfp4, as files of gpt-oss have them."""
+    config = {**LLAMA, "hidden_size": 64, "num_attention_heads": 8, "head_dim": 8, "intermediate_size": 96}
+    attention, mlp, ends = 2 * 64 * 64 + 2 * 16 * 64, 64 * 96, 2 * 96 * 64  # down_proj has rows of 96
+    assert plain(config) - weighed(config, MLX) == (3 * (attention + 2 * mlp) + ends) * (2 - 36 / 64)
+    module = {f"model.layers.{layer}.mlp.up_proj": {"bits": 8} for layer in range(3)}
+    for every, size in (
+        ({"group_size": 32, "bits": 4}, 20 / 32),
+        ({"mode": "mxfp4", "bits": 4, "group_size": 32}, 17 / 32),
+    ):
+        saved = (3 * (attention + 2 * mlp) + ends) * (2 - size) + 3 * mlp * (2 - 68 / 64)
+        assert plain(config) - weighed(config, {**every, **module}) == saved
+
+
 _HQQ: dict[str, Any] = {"nbits": 4, "group_size": 24, "axis": 1}
 _TORCHAO: dict[str, Any] = {"_type": "Int4WeightOnlyConfig", "_version": 1, "_data": {"group_size": 32}}
 KNOWN: dict[str, dict[str, Any]] = {

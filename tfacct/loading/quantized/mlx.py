@@ -18,6 +18,8 @@ QUANTIZED_ROLES: frozenset[Role] = MATRICES | {"head", "embedding"}
 FORMAT_FIELDS = ("bits", "group_size", "mode")
 """Fields of the format; all others are names of modules."""
 BITS = (2, 3, 4, 5, 6, 8)
+GROUP = 64
+"""Inputs per group by default. Matrices whose inputs are no multiple of the group size stay unquantized."""
 FLOATS: Mapping[str, tuple[int, int, Format]] = {
     "mxfp4": (4, 32, formats.MXFP4),
     "mxfp8": (8, 32, formats.MX[8]),
@@ -34,14 +36,15 @@ def is_mlx(fields: Mapping[str, object]) -> bool:
 
 def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
     """Storage of an MLX checkpoint. Raises ConfigError."""
-    every = _format(read, {})
+    every, mode = _format(read), str(read.get("mode"))
+    size = FLOATS[mode][1] if mode in FLOATS else read.integer("group_size", GROUP)
     named: dict[str, Format | None] = {}
     for name, value in read.fields.items():
         if name in (*FORMAT_FIELDS, "quant_method"):
             continue
         rule = read.inner(name) if isinstance(value, Mapping) else None
         if rule is not None:
-            named[name] = _format(rule, read.fields)
+            named[name] = _format(rule, inner=True)
         else:
             named[name] = None if value is False else every
     found = _found(model, named)
@@ -50,6 +53,8 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
         stars.setdefault(paths.starred(path), set()).add(str(named[name]))
     mixed = any(len(formats_of) > 1 for formats_of in stars.values()) or _in_some_layers(model, found)
     by_path = {path if mixed else paths.starred(path): named[name] for path, name in found.items()}
+    matrices = (tensor.stored for tensor in model.ledger.tensors() if tensor.stored.role in QUANTIZED_ROLES)
+    unfit = frozenset(one.path for one in matrices if one.inputs % size)
 
     def choose(tensor: Stored) -> Format | None:
         if tensor.path in by_path:
@@ -57,7 +62,7 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
             return (
                 weight_format if weight_format is None or tensor.role in QUANTIZED_ROLES else _of_router(weight_format)
             )
-        return every if tensor.role in QUANTIZED_ROLES else None
+        return every if tensor.role in QUANTIZED_ROLES and paths.starred(tensor.path) not in unfit else None
 
     kinds = [every, *(weight_format for weight_format in by_path.values() if weight_format is not None)]
     return Storage(
@@ -69,23 +74,21 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
         about="; ".join(dict.fromkeys(kind.about for kind in kinds)),
         by_block=mixed,
         ahead=Modules(model).offsets(),
-        left=frozenset(path for path, weight_format in by_path.items() if weight_format is None),
+        left=frozenset(path for path, weight_format in by_path.items() if weight_format is None) | unfit,
     )
 
 
-def _format(read: FieldReader, defaults: Mapping[str, object]) -> Format:
-    """Format from these fields, and `defaults` for missing ones. Raises ConfigError."""
-    given = {name: defaults[name] for name in FORMAT_FIELDS if name in defaults}
-    read = FieldReader({**given, **read.fields}, read.where)
+def _format(read: FieldReader, *, inner: bool = False) -> Format:
+    """Format from these fields, those of a module if `inner`, where MLX has defaults. Raises ConfigError."""
     mode = read.choice("mode", ("affine", *FLOATS), "affine")
     if mode in FLOATS:
         bits, group, weight_format = FLOATS[mode]
         read.integer_choice("bits", (bits,), bits)
         read.integer_choice("group_size", (group,), group)
     else:
-        bits = read.bits(BITS)
-        weight_format = formats.affine(bits, read.integer_choice("group_size", (32, 64, 128), 64))
-    if defaults:
+        bits = read.integer_choice("bits", BITS, 4) if inner else read.bits(BITS)
+        weight_format = formats.affine(bits, read.integer_choice("group_size", (32, 64, 128), GROUP))
+    if inner:
         read.check_all_read()
     return weight_format
 
