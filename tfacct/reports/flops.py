@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -19,11 +18,11 @@ from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.storage import dtypes
-from tfacct.ledger.workload import LARGEST, PADDED, Request, check_size, sequences_only
+from tfacct.ledger.workload import LARGEST, Request, check_size, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
-from tfacct.output.report import PLAIN, Amount, Cell, Column, NoteRow, Row, Table, notes
+from tfacct.output.report import PLAIN, Column, NoteRow, Row, Table, notes
 from tfacct.parallel.model_flops import ModelFlops, RequestFlops, flops_of_each, products_of, request_flops
 from tfacct.reports import build, model_notes, ranks
 
@@ -471,14 +470,11 @@ def _traffic_answer(one: ModelFlops) -> str:
 
 
 def _traffic_details(models: Sequence[LoadedModel]) -> list[str]:
-    sentence = "Bytes moved by unfused kernels: every operand is read once, every result is written once"
-    if model_notes.attends(models):
-        sentence += (
-            "; shared keys and values are read once for all their query heads. Fused attention does not move the T × S"
-        )
-        sentence += " scores"
-    unfused = dict.fromkeys(mixer.unfused for mixer in model_notes.mixers(models) if mixer.unfused)
-    return [f"{sentence}.", *unfused, model_notes.left_out(models, "biases")]
+    return [
+        "Bytes moved by unfused kernels: every operand is read once, every result is written once. Fused kernels keep"
+        " scores and recurrent states on the chip.",
+        model_notes.left_out(models, "biases"),
+    ]
 
 
 class About(NamedTuple):
@@ -547,45 +543,22 @@ def _multiply_adds(about: About) -> str | None:
 def _beyond_rule(about: About) -> dict[str, str] | None:
     """The difference from the rule of thumb: matmuls without parameters, parameters outside matmuls, and weights that
     do not run once per token."""
-    one, free, again, runs, in_source = about.first, 0, 0, Counter[str](), set()
+    one = about.first
     if not about.alone or one.mesh is not None:
         return None
-    for product in one.products:
-        if product.line.weight_axes() is None:
-            free += one.flops(product)
-            continue
-        path, more = product.line.parameters()[0].path, int(product.backward - 2 * product.forward) if one.train else 0
-        again += more
-        runs[path] += one.flops(product) - more
-        in_source |= {path} if {"I", PADDED} & {*product.line.einsum.left} else set()
+    read = {product.line.parameters()[0].path for product in one.products if product.line.weight_axes() is not None}
     each = one.rule_of_thumb // one.active_params
-    rule = {path: each * count for path, count in one.model.ledger.active_parameters().items() if count}
-    outside = {path: flops for path, flops in rule.items() if path not in runs}
-    apart = {path: runs[path] - flops for path, flops in rule.items() if path in runs}
-    longer = {path: flops for path, flops in apart.items() if flops > 0}
-    source = sum(flops for path, flops in longer.items() if path in in_source)
-    tokens = f"{one.work.new_source:,} source tokens instead of {one.work.tokens:,}"
-    mixed = model_notes.mixers(about.models)
+    free = sum(one.flops(product) for product in one.products if product.line.weight_axes() is None)
+    outside = each * sum(count for path, count in one.model.ledger.active_parameters().items() if path not in read)
+    others = one.total - one.rule_of_thumb - free + outside
     terms = {
-        f"+ {{}} for {'matmuls of activations' if mixed else 'attention scores and values'} (no parameters)": free,
-        f"− {{}} for {model_notes.outside_matmuls(outside)} (no matmul)": sum(outside.values()),
-        f"+ {{}} for weights that run on {tokens}": source,
-        "+ {} for weights that run more than once per token": sum(longer.values()) - source,
-        "+ {} for recomputation": again,
-        "− {} for weights that run for fewer tokens": sum(longer.values()) - sum(apart.values()),
+        f"{'matmuls of activations' if model_notes.mixers(about.models) else 'attention scores and values'} (no"
+        " parameters)": free,
+        "parameters that no matmul reads": -outside,
+        "weights that do not run once per token": others,
     }
-    found = [words.format(units.si(flops)) for words, flops in terms.items() if flops]
+    found = [f"{'+' if flops > 0 else '−'} {units.si(abs(flops))} for {what}" for what, flops in terms.items() if flops]
     return {"rule": one.rule, "terms": ", ".join(found)} if found else None
-
-
-def _recomputes(about: About) -> dict[str, str] | None:
-    fact = about.facts[0]
-    if fact["recompute"] == "none":
-        return None
-    return {
-        "what": "each layer" if fact["recompute"] == "full" else "attention",
-        "more": f" ({units.si(fact['recomputed_flops'])} FLOPs)" if len(about.facts) == 1 else "",
-    }
 
 
 def _of_ranks(about: About) -> list[str]:
@@ -593,16 +566,8 @@ def _of_ranks(about: About) -> list[str]:
     return [] if mesh is None else ranks.notes(about.whole_models, about.first.stage, mesh, "flops")
 
 
-def _touched(about: About) -> dict[str, str] | None:
-    """Which experts a step reads."""
-    if not any("E" in group.axes for model in about.models for group in model.ledger.groups):
-        return None
-    mesh = about.first.mesh
-    if mesh is None or mesh.ep == 1:
-        return {"experts": "E, B·T·A", "who": "a step can use."}
-    pairs = "B·T·A" if mesh.tp == 1 else f"B·T·A / {mesh.tp:,}"
-    who = "the tokens sent to a rank can use. Each routed token is read separately."
-    return {"experts": f"E / {mesh.ep:,}, {pairs}", "who": who}
+def _routed(about: About) -> bool:
+    return any("E" in group.axes for model in about.models for group in model.ledger.groups)
 
 
 def _in_formats(about: About) -> dict[str, str] | None:
@@ -616,7 +581,9 @@ NOTES = (
     NoteRow("attention_overtakes", 1, _overtakes),
     NoteRow("multiply_adds", 1, _multiply_adds, "Most papers on vision models print multiply-adds as FLOPs: {} here."),
     NoteRow("step", 2, lambda about: about.facts[0]["train"], model_notes.STEP),
-    NoteRow("recompute", 2, _recomputes, "Recomputation runs {what} again up to its last saved tensor{more}."),
+    NoteRow(
+        "recompute", 2, lambda about: about.first.recompute != "none", "Recomputation ends at the last saved tensor."
+    ),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,
     NoteRow("beyond_rule", 2, _beyond_rule, "Difference from {rule}: {terms}."),
@@ -629,7 +596,7 @@ TRAFFIC_NOTES = (
     NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.dtype)),
     NoteRow("formats", 2, _in_formats, "Weights in {stored}; {what} in {cached}."),
     NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.dtype)),
-    NoteRow("experts_read", 2, _touched, "Expert weights read: min({experts}) experts, the most that {who}"),
+    NoteRow("experts_read", 2, _routed, "Expert weights read: those of all experts that the tokens of a step can use."),
     *model_notes.BLOCKS,
     NoteRow("latent", 2, lambda about: model_notes.latent_step_notes(about.models, about.facts)),
     NoteRow("ranks", 1, _of_ranks),
@@ -743,34 +710,26 @@ def _request_by_line(counted: RequestFlops, facts: dict[str, Any]) -> Table:
         Column("decode_flops", "decode", "flops", empty="–"),
         Column("flops", "FLOPs", "flops"),
     )
-    prefill, decode, total = counted.prefill_total, counted.decode_total, counted.total
-
-    def both(name: str, first: Cell, second: Cell) -> dict[str, Cell]:
-        return {"operation": name, "prefill_flops": first, "decode_flops": second}
-
+    total = {"prefill_flops": counted.prefill_total, "decode_flops": counted.decode_total, "flops": counted.total}
+    each = {"prefill_flops": counted.per_prompt_token, "decode_flops": counted.per_new_token}
     totals: tuple[Row, ...] = (
-        {**both("total", prefill, decode), "flops": total, "share": Fraction(1)},
-        both("share", *(Amount(Fraction(part, total), "share") for part in (prefill, decode))),
-        both("per token", counted.per_prompt_token, counted.per_new_token),
+        {"operation": "total", **total, "share": Fraction(1)},
+        {"operation": "per token", **each},
     )
     return columns, sections, totals
 
 
 def _request_by_model(counted: Sequence[RequestFlops], facts: Sequence[dict[str, Any]]) -> Table:
-    """One row per model: both phases, and the share of decoding."""
+    """One row per model: both phases."""
     columns = (
         Column("model", "model"),
         Column("prefill_flops", "prefill", "flops"),
         Column("decode_flops", "decode", "flops"),
         Column("flops_per_new_token", "/ new token", "flops", drop=3, empty="–"),
         Column("flops", "FLOPs", "flops"),
-        Column("decode_share", "decode share", "share"),
-        BAR,
     )
-    shares = (Fraction(one.decode_total, one.total) for one in counted)
     rows = tuple(
-        {**fact, "model": build.label(one.model), "flops": one.total, "decode_share": share, "bar": share}
-        for one, fact, share in zip(counted, facts, shares, strict=True)
+        {**fact, "model": build.label(one.model), "flops": one.total} for one, fact in zip(counted, facts, strict=True)
     )
     return columns, (rows,), ()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -182,19 +182,6 @@ def _not_included(model: LoadedModel, found: Mapping[str, Any]) -> str:
         f"; {spelled('--set mtp=true', 'mtp=True')} includes {them}" if "mtp" in type(model.config).model_fields else ""
     )
     return f"Not included: {layers} ({found['field']}){size}{how}."
-
-
-def outside_matmuls(parameters: Iterable[str]) -> str:
-    """The kinds of parameters that no matmul reads."""
-    named = {"embed": "the token embedding", "pos_embed": "the position embedding", "per_layer": "per-layer embeddings"}
-    kinds = (*named.values(), "norms", "biases", "other parameters")
-
-    def kind(path: str) -> str:
-        if path.endswith(".bias") or "norm." in path:
-            return "biases" if path.endswith(".bias") else "norms"
-        return named.get(paths.module_of(path).removeprefix(f"{paths.ENCODER}."), kinds[-1])
-
-    return joined(sorted(set(map(kind, parameters)), key=kinds.index))
 
 
 def active_notes(models: Sequence[LoadedModel]) -> list[str]:

@@ -40,7 +40,6 @@ class ShortConvolution(Mixer):
     }
     made: ClassVar[dict[str, str]] = {"Dg": "3 · D", "Do": "D"}
     cases: ClassVar[frozenset[str]] = frozenset(("Kc",))
-    unfused: ClassVar[str] = "The short convolution reads a window per token; fused kernels do not."
 
     def lines(self, at: str) -> Iterator[Line]:
         """Projections, gates, convolution, and the cached last tokens."""

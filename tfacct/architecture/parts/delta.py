@@ -77,10 +77,6 @@ class DeltaNet(Mixer):
     cases: ClassVar[frozenset[str]] = frozenset(("Kd", "Gd", "Kc"))
     tp_heads: ClassVar[str] = "key_heads"
     recurrence: ClassVar[str] = "the triangular systems of DeltaNet, and its recurrence in decode"
-    unfused: ClassVar[str] = (
-        "DeltaNet's states are read and written for every chunk, and its convolution reads a window per token;"
-        " fused kernels keep both on the chip."
-    )
 
     @property
     def by_channel(self) -> bool:

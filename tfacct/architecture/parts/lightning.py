@@ -70,9 +70,6 @@ class LightningAttention(Mixer):
     at_most: ClassVar[dict[str, str]] = {"Hlr": "Hl"}
     cut: ClassVar[frozenset[str]] = frozenset(("Hlr",))
     recurrence: ClassVar[str] = "the decays of lightning attention, and its recurrence in decode"
-    unfused: ClassVar[str] = (
-        "The states of lightning attention are read and written for every chunk; fused kernels keep them on the chip."
-    )
 
     @property
     def inner(self) -> Size:

@@ -57,10 +57,6 @@ class Mamba(Mixer):
     cases: ClassVar[frozenset[str]] = frozenset(("Kc", "Ns", "Rt"))
     recurs: ClassVar[bool] = True
     recurrence: ClassVar[str] = "the recurrence of Mamba"
-    unfused: ClassVar[str] = (
-        "Mamba's states are written for every token, and its convolution reads a window per token; fused kernels do"
-        " neither."
-    )
 
     def lines(self, at: str) -> Iterator[Line]:
         """Projections, convolution, recurrence (pointwise), readout of the states (both operands are activations), and

@@ -80,10 +80,6 @@ class Mamba2(Mixer):
     cases: ClassVar[frozenset[str]] = frozenset(("Km", "Gm", "Kc", "Ns"))
     tp_heads: ClassVar[str] = "groups"
     recurrence: ClassVar[str] = "the decays and state updates in the recurrence of Mamba-2"
-    unfused: ClassVar[str] = (
-        "Mamba-2's states are written and read for every chunk, and its convolution reads a window per token;"
-        " fused kernels keep both on the chip."
-    )
 
     @property
     def heads(self) -> Size:

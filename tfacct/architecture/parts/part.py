@@ -115,7 +115,5 @@ class Mixer(Part):
 
     recurrence: ClassVar[str] = ""
     """Name of its recurrence in messages; empty without one."""
-    unfused: ClassVar[str] = ""
-    """A sentence on tensors that only unfused kernels read or write."""
     tp_heads: ClassVar[str] = ""
     """Field with the number of heads, or of groups of heads, whose weights and states `tp` shards."""

@@ -60,7 +60,6 @@ class RGLRU(Mixer):
     recurs: ClassVar[bool] = True
     hf_loop: ClassVar[str] = "the tokens in Python: 4,096 tokens take about a minute"
     recurrence: ClassVar[str] = "the recurrence of RG-LRU"
-    unfused: ClassVar[str] = "The convolution reads a window per token; fused kernels do not."
 
     @property
     def width(self) -> Size:

@@ -54,7 +54,6 @@ class HeadedMamba(Mixer):
     cases: ClassVar[frozenset[str]] = Mamba.cases | {"Nh"}
     recurs: ClassVar[bool] = True
     recurrence: ClassVar[str] = Mamba.recurrence
-    unfused: ClassVar[str] = Mamba.unfused
 
     @property
     def inner(self) -> Size:

@@ -124,45 +124,21 @@ function multiplyAdds({ model, flops }) {
 
 // The difference from the rule of thumb: matmuls without parameters, parameters outside matmuls, and weights that do
 // not run once per token.
-function beyondRule({ model, state, products, tensors, rule, active, params }) {
-	const runs = new Map(),
-		byRule = new Map();
-	const add = (sums, path, flops) => sums.set(path, (sums.get(path) ?? 0n) + flops);
-	const read = line => (lines.weightAxes(line) ? lines.parameters(line)[0].path : "");
-	for (const { line, flops } of products) add(runs, read(line), flops);
-	for (const { path, count, active: met } of tensors) if (met) add(byRule, path, (rule / active) * count * met);
-	const sums = { outside: 0n, more: 0n, fewer: 0n },
-		kinds = new Set();
-	for (const [path, flops] of byRule) {
-		const apart = (runs.get(path) ?? 0n) - flops;
-		if (!runs.has(path)) kinds.add(outside(path));
-		sums[runs.has(path) ? (apart > 0n ? "more" : "fewer") : "outside"] += apart > 0n ? apart : -apart;
-	}
-	const names = OUTSIDE.filter(kind => kinds.has(kind));
-	const joined = [names.slice(0, -1).join(", "), names.at(-1)].filter(Boolean).join(" and ");
+function beyondRule({ model, state, products, tensors, flops, rule, active, params }) {
+	const weighted = products.filter(({ line }) => lines.weightAxes(line));
+	const read = new Set(weighted.map(({ line }) => lines.parameters(line)[0].path));
+	const unread = tensors.filter(({ path }) => !read.has(path));
+	const free = flops - weighted.reduce((sum, one) => sum + one.flops, 0n);
+	const outside = (rule / active) * unread.reduce((sum, one) => sum + one.count * one.active, 0n);
 	const found = [
-		["+", runs.get(""), `${model.mixes ? "matmuls of activations" : "attention scores and values"} (no parameters)`],
-		["−", sums.outside, `${joined} (no matmul)`],
-		["+", sums.more, "weights that run more than once per token"],
-		["−", sums.fewer, "weights that run for fewer tokens"],
-	].filter(([, flops]) => flops);
+		[free, `${model.mixes ? "matmuls of activations" : "attention scores and values"} (no parameters)`],
+		[-outside, "parameters that no matmul reads"],
+		[flops - rule - free + outside, "weights that do not run once per token"],
+	].filter(([size]) => size);
 	const thumb = `${state.train ? "6" : "2"}·${active === params ? "params" : "active"}·tokens`;
-	const terms = found.map(([sign, flops, words]) => `${sign} ${numbers.si(flops)} for ${words}`).join(", ");
+	const written = size => (size > 0n ? `+ ${numbers.si(size)}` : `− ${numbers.si(-size)}`);
+	const terms = found.map(([size, words]) => `${written(size)} for ${words}`).join(", ");
 	return found.length ? [note("beyond_rule", 2, `Difference from ${thumb}: ${terms}.`)] : [];
-}
-
-const EMBEDDINGS = {
-	embed: "the token embedding",
-	pos_embed: "the position embedding",
-	per_layer: "per-layer embeddings",
-};
-const OUTSIDE = [...Object.values(EMBEDDINGS), "norms", "biases", "other parameters"];
-
-// The kind of a parameter that no matmul reads.
-function outside(path) {
-	if (path.endsWith(".bias")) return "biases";
-	if (path.includes("norm.")) return "norms";
-	return EMBEDDINGS[path.replace(/^encoder\./, "").replace(/\.\w+$/, "")] ?? "other parameters";
 }
 
 function latent(counted) {
