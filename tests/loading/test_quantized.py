@@ -395,6 +395,9 @@ def test_auto_round_packs_as_gptq_without_groups_of_inputs() -> None:
         quantization = {**ROUND, "packing_format": packing, "block_name_to_quantize": "model.layers"}
         quantization |= {"autoround_version": "0.9", "quant_method": "intel/auto-round"}  # its first name
         assert weighed(LLAMA, quantization) == plain() - 3 * sum(reduction(*matrix, taken) for matrix in MATRICES)
+    tuning = {"autoround_version": "0.4.5", "data_type": "int", "iters": 1000, "nsamples": 512, "quant_lm_head": False}
+    for exported, taken in (GPTQ, formats.gptq(4, 24)), ({**GPTQ, "quant_method": "awq"}, formats.awq(4, 24)):
+        assert weighed(LLAMA, {**exported, **tuning}) == plain() - 3 * sum(reduction(*one, taken) for one in MATRICES)
     every = weighed(LLAMA, ROUND)
     own: dict[str, Any] = {
         "model.layers.1.mlp.up_proj": {"bits": 16, "data_type": "float"},

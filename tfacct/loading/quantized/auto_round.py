@@ -21,8 +21,8 @@ INDEXED = ("auto_round:gptqmodel", "auto_round:auto_gptqmodel")
 AWQ = ("auto_round:auto_awq", "auto_round:awq")
 IGNORED_FIELDS = """
     amp autoround_version batch_size dataset desc_act enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input
-    gradient_accumulate_steps iters low_gpu_mem_usage lr minmax_lr model_free nblocks nsamples quant_lm_head scale_dtype
-    seqlen supported_types sym enable_alg_ext damp_percent true_sequential backend
+    gradient_accumulate_steps iters low_gpu_mem_usage lr minmax_lr model_free nblocks nsamples scale_dtype
+    provider seqlen supported_types sym enable_alg_ext damp_percent true_sequential backend
 """
 """Fields on how the numbers were computed."""
 ACTIVATIONS = "act_group_size act_sym act_data_type act_dynamic"
@@ -37,12 +37,14 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
     if packing in AWQ and bits != 4:
         raise read.unsupported("bits", "expected 4, as AWQ packs")
     rules = _rules(read.inner("extra_config"), packing, (bits, group))
-    _check(read)
+    head = rules.get("lm_head") is not None
+    if read.boolean("quant_lm_head") and not head:
+        raise read.unsupported("quant_lm_head", "expected lm_head in extra_config")
+    check_integers(read)
     check_blocks(read)
     read.require_off("modules_in_block_to_quantize")
     read.check_all_read(f"{IGNORED_FIELDS} {ACTIVATIONS}")
     schemes = [Scheme(by_name(name), weight_format) for name, weight_format in rules.items()]
-    head = rules.get("lm_head") is not None
     every = Scheme(by_target(["Linear"]), _packed(packing, bits, group))
     return by_schemes(model, [*schemes, every], by_target([] if head else ["lm_head"]), layers_only=True)
 
@@ -62,7 +64,7 @@ def _rules(rules: FieldReader | None, packing: str, given: tuple[int, int | None
         if bits >= WIDE:
             rule.get("data_type")
         else:
-            _check(rule)
+            check_integers(rule)
         rule.check_all_read(f"sym {ACTIVATIONS} act_bits super_bits super_group_size")
         found[name] = None if bits >= WIDE else _packed(packing, bits, group)
     return found
@@ -74,7 +76,7 @@ def _packed(packing: str, bits: int, group: int | None) -> Format:
     return formats.gptq(bits, group, indexed=packing in INDEXED)
 
 
-def _check(read: FieldReader) -> None:
+def check_integers(read: FieldReader) -> None:
     """Check for integer weights and unquantized activations. Raises ConfigError."""
     read.choice("data_type", ("int",), "int")
     read.require_off("super_bits", "super_group_size", "rotation_config", "rotation_configs", "transform_config")

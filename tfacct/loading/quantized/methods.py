@@ -175,12 +175,13 @@ def _gptq(model: ModelDescription, read: FieldReader) -> Storage:
     head = read.boolean("lm_head")
     rules = _dynamic(read.inner("dynamic"), (bits, group))
     auto_round.check_blocks(read)
+    auto_round.check_integers(read)
     alone = _in_block(read)
-    read.require_off("hyb_act", "is_marlin_format")
+    read.require_off("hyb_act", "is_marlin_format", "quant_lm_head")
     for field in ("checkpoint_format", "format"):
         read.choice(field, ("gptq", "gptq_v2"), "gptq")
     read.choice("pack_dtype", ("int32",), "int32")
-    read.check_all_read(HOW_QUANTIZED)
+    read.check_all_read(f"{HOW_QUANTIZED} {auto_round.IGNORED_FIELDS}")
     if alone is not None and (rules or head):
         raise read.unsupported(IN_BLOCK, "expected a config without dynamic and lm_head")
     if alone is not None:
@@ -230,10 +231,13 @@ def _awq(model: ModelDescription, read: FieldReader) -> Storage:
     for field in ("version", "format", "checkpoint_format"):
         read.choice(field, ("gemm", "GEMM"), "gemm")
     read.choice("pack_dtype", ("int32",), "int32")
-    read.require_off("lm_head", "dynamic", IN_BLOCK, "is_marlin_format")
+    read.require_off("lm_head", "dynamic", IN_BLOCK, "is_marlin_format", "quant_lm_head")
     auto_round.check_blocks(read)
+    auto_round.check_integers(read)
     names = patterns(read.path(SKIPPED), read.get(SKIPPED))
-    read.check_all_read(f"{HOW_QUANTIZED} do_fuse fuse_max_seq_len modules_to_fuse model_type")
+    read.check_all_read(
+        f"{HOW_QUANTIZED} {auto_round.IGNORED_FIELDS} do_fuse fuse_max_seq_len modules_to_fuse model_type"
+    )
     return uniform_storage(model, formats.awq(bits, group), skips=by_part(names) if names else None, layers_only=True)
 
 
