@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.reports.compare import CompareReport, DiffReport, Side
 
-AXES = tuple(opt.LayoutLists.__annotations__)
-LISTED = ("ctx", "batch", "tokens", "dtype", "kv_dtype", *opt.RecipeLists.__annotations__, *AXES)
+AXES, RECIPE = tuple(opt.LayoutLists.__annotations__), tuple(opt.RecipeLists.__annotations__)
+LISTED = ("ctx", "batch", "tokens", "dtype", "kv_dtype", *RECIPE, *AXES)
 """Options that hold one value, or a list."""
 PLAIN = ("ctx", "source", "dtype", "kv_dtype")
 """Options of a step and of metrics that every column takes."""
@@ -58,12 +58,11 @@ def compare(
     step, on one rank of a layout. With `by="line"` FLOPs, parameters and bytes of two sides, of lists and models one
     each: the rows that change, or `all`. Raises TfacctError.
     """
-    from tfacct.reports.compare import compare
+    from tfacct.reports.compare import by_line, compare
 
     lists = {name: opt.values(name, options[name]) for name in LISTED if options.get(name) is not None}  # type: ignore[literal-required]
     sharded = [name for name in AXES if options.get(name)]
-    recipe = [name for name in opt.RecipeLists.__annotations__ if options.get(name)]
-    training = bool(options.get("train") or recipe)
+    training = any(options.get(name) for name in ("train", *RECIPE))
     plain = max(map(len, lists.values()), default=1) == 1 and not (metric or training or options.get("on"))
     every, line = list(models), by == "line" or (by is None and (all or (bool(fields) and plain)))
     if fields:
@@ -74,7 +73,8 @@ def compare(
         every[1:] = [every[-1].with_fields({**every[-1].changed, **read_overrides(fields)})]
     if sharded and not training:
         raise UsageError(f"{option(sharded[0])} needs {option('train', True)}")
-    if line and (columns := [*sharded, *recipe]):
+    given = {**options, "metric": metric}
+    if line and (columns := [name for name in (*AXES, *RECIPE, "on", "metric") if given.get(name)]):
         raise UsageError(f"{option(columns[0])} needs {option('by', 'model')}")
     devices, mesh = None if line else opt.budget(options, training=training), None
     sides = [
@@ -82,7 +82,8 @@ def compare(
         for one, values in (_pairs(every, lists) if line else product(every, _combinations(lists)))
     ]
     if line:
-        return _by_line(sides, options, metric, all)
+        old, new = sides
+        return Found(by_line(old, new, every=all))
     _check(options, metric or (["peak_bytes"] if training else None), all)
     if devices is not None and not training:
         from tfacct.parallel.mesh import mesh_on
@@ -131,18 +132,6 @@ def _check(options: CompareOptions, metric: list[str] | None, all_: bool) -> Non
         if name not in PLAIN and given.get(name) not in (None, False) and not metric:
             example = f"such as {option('metric', 'peak_bytes' if options.get('train') else 'total_flops')}"
             raise UsageError(f"{option(name)} needs {option('metric')}, or {option('by', 'line')}", example)
-
-
-def _by_line(
-    sides: "Sequence[Side]", options: CompareOptions, metric: list[str] | None, all_: bool
-) -> "Found[DiffReport]":
-    from tfacct.reports.compare import by_line
-
-    for name, value in {"on": options.get("on"), "metric": metric}.items():
-        if value:
-            raise UsageError(f"{option(name)} needs {option('by', 'model')}")
-    old, new = sides
-    return Found(by_line(old, new, every=all_))
 
 
 COMMAND = Command(
