@@ -7,7 +7,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NotRequired, TypeAlias, TypedDict, TypeVar
 
-from tfacct.architecture.parts import LatentAttention
 from tfacct.base import units
 from tfacct.base.errors import UsageError, listed
 from tfacct.base.record import record
@@ -273,22 +272,16 @@ def _rank_notes(every: Sequence[RankChecks]) -> list[str]:
     how = "at full width on the meta device, with a process group that sends nothing"
     some = f"Ran {run:,} of {layers:,} layers of the class {how}; {option('all_layers', True)} runs every layer."
     notes = [f"Ran all {layers:,} layers of the class {how}." if run == layers else some]
-    if mesh.cp > 1:
-        notes.append("Keys and values ran through torch's ring attention at the class's sizes.")
-        if mesh.fsdp == 1:
-            notes.append("Gradient reduction over cp was not checked, because buckets need real tensors.")
+    if mesh.cp > 1 and mesh.fsdp == 1:
+        notes.append("Gradient reduction over cp was not checked, because buckets need real tensors.")
     for published, whose in ((False, "torch's tutorials"), (True, "the plan that transformers publishes")):
         names = [found.model.name for found in every if found.mesh.tp > 1 and found.published is published]
         if names:
             notes.append(f"Sharded over tp as in {whose}{'' if len(every) == 1 else f': {listed(names)}'}.")
-    if mesh.sp and any(found.model.architecture.having(LatentAttention) for found in every):
-        notes.append("Latent attention reads the gathered residual stream, as in torchtitan's plan of DeepSeek-V3.")
     if any(found.published and tied(found.model) for found in every):
         notes.append("A tied head was checked as untied, because the published plan separates it from the embedding.")
     if mesh.ep > 1:
-        notes.append("Experts are sharded as in transformers; routing is assumed even.")
-    if any(found.mesh.fsdp > 1 for found in every):
-        notes.append("Sharded over fsdp by fully_shard, layer by layer.")
+        notes.append("Routing is assumed even.")
     return [*notes, UNCHECKED]
 
 
@@ -509,29 +502,18 @@ def _means(model: LoadedModel, proof: Proof) -> str:
         return f"{like} {ON_GRID} Each count is such a polynomial, because a matmul multiplies each of its sizes once."
     sizes = "Every size was a symbol, so each count is itself a polynomial"
     if proof.sizes.recurs:
-        *before, last = (str(tokens) for tokens in proof.sizes.tokens_tried)
-        curve, read = ("line", "once") if proof.sizes.tokens_degree == 1 else ("parabola", "once or twice")
-        sizes = (
-            "Every size but T was a symbol, so each count is itself a polynomial in them. T was proven by"
-            f" interpolation, because {proof.sizes.recurrence} runs over the tokens: T was"
-            f" {', '.join(before)} and {last}, and the last lies on the {curve} through the others. It is a"
-            f" {curve}, because every matmul multiplies T {read}"
-        )
-    cases = "one layer"
+        *before, last = map(str, proof.sizes.tokens_tried)
+        sizes = f"Every size but T was a symbol; counts at T = {last} lie on the curve through {', '.join(before)}"
     if proof.sizes.chunk is not None:
-        sizes = (
-            f"{sizes}. A recurrence runs chunk by chunk, so T was a symbol in one chunk of {proof.sizes.chunk} tokens,"
-            " in two and in three: the second and the third add the same"
-        )
-        cases = "one layer of each kind and two chunks"
+        sizes += f"; T was a symbol in one, two and three chunks of {proof.sizes.chunk} tokens"
     beyond = ", ".join(proof.sizes.conditions())
-    holds = f"So the formula holds for all sizes from 2 up{f' with {beyond}' if beyond else ''}"
-    compared = "compared with the formula symbol by symbol"
-    other = "other " if beyond else ""
-    compared += f", and torch made no {other}assumptions about the symbols. {holds}" if proof.holds else ""
+    compared, other = "compared with the formula symbol by symbol", "other " if beyond else ""
+    if proof.holds:
+        compared += f", and torch made no {other}assumptions about the symbols. So the formula holds for all sizes"
+        compared += f" from 2 up{f' with {beyond}' if beyond else ''}"
     return (
-        f"{like} {sizes}. Each polynomial was {compared}. Smaller sizes were run separately, with"
-        f" {cases}. All layers run the same code in a loop, so counts are linear in L (checked at 1, 2 and 3)."
+        f"{like} {sizes}. Each polynomial was {compared}. Smaller sizes were run separately. All layers run the same"
+        " code in a loop, so counts are linear in L (checked at 1, 2 and 3)."
     )
 
 

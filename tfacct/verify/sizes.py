@@ -8,7 +8,6 @@ from typing import Any
 
 from tfacct.algebra.symbols import SymbolicModel, layer_axes
 from tfacct.architecture.axis_names import Axis
-from tfacct.architecture.parts import Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.ledger.lines import CENTRED_KERNEL, CHUNK, FRONT, FURTHER, HALF, LONGEST, RATES, SHARES, WINDOWS
@@ -66,8 +65,6 @@ class Sizes:
         """Tokens of the windows to which a source is padded: J is a multiple of them, and none are padded."""
         self.recurs = any(part.recurs for part in shape.parts())
         """Whether new tokens are run one by one: then T is a number in every trace."""
-        self.recurrence = next((part.recurrence for _, part in shape.having(Mixer) if part.recurs), "")
-        """What it is that runs them so."""
         self.tokens_degree = DEGREES["T"] if shape.attentions else 1
         """The highest power of T in a count: without attention, every product multiplies it once."""
 
