@@ -225,15 +225,6 @@ def test_one_line_for_two_names_of_the_same() -> None:
     assert "at every context" in of_kv("mamba-130m").caption
 
 
-def test_past_its_longest_context_a_line_is_dotted() -> None:
-    chart = of_kv("gpt2", "llama-3.1-8b")
-    assert chart.reach == {"gpt2": 1024, "llama-3.1-8b": 131_072} and "Dotted" in chart.caption
-    (axes,) = plot.draw(chart).axes
-    dotted = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"]
-    assert 1024 in dotted
-    assert "Dotted" not in of_kv("llama-3.1-8b").caption
-
-
 def test_more_lines_than_can_be_distinguished(tmp_path: Path, run) -> None:
     ran = run("memory", "--kv", "--max-params", "1b", "--output", str(tmp_path / "x.png"))
     assert ran.code == 2 and "are too many for a picture" in ran.err and ran.out == "" and not list(tmp_path.iterdir())

@@ -60,7 +60,6 @@ DRAWN = {
     "params": lambda model: model.params(),
     "memory": lambda model: model.memory(ctx="1k", on="24GiB"),
     "kv": lambda model: model.kv(ctx="8k"),
-    "diff": lambda model: model.diff(n_layer=8),
     "sweep": lambda model: model.sweep("kv_cache_bytes", ctx="1k..8k"),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Literal
 
 from tfacct.base.record import record
@@ -34,7 +33,5 @@ class Chart:
     """Values, and what they are."""
     ends: Sequence[str] = ()
     """Texts at the ends of the rows."""
-    reach: Mapping[str, int] = field(default_factory=dict)
-    """Place up to which a line is solid; it is dotted beyond."""
     side_charts: Sequence[Chart] = ()
     """Pictures of other units under the same title."""

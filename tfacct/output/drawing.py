@@ -63,14 +63,10 @@ def _lines(axes: Axes, chart: Chart, look: Look) -> None:
     ends = []
     for (name, values), number in zip(chart.series.items(), _hues(chart), strict=True):
         known = [(x, y) for x, y in zip(chart.x, values, strict=True) if isinstance(x, int) and not math.isnan(y)]
-        reach = chart.reach.get(name, math.inf)
         stroke = look.stroke(number)
-        solid, beyond = [at for at in known if at[0] <= reach], [at for at in known if at[0] >= reach]
         if look.printed:
-            stroke["markevery"] = max(1, len(solid) // FEW)
-        axes.plot(*zip(*(solid or known[:1]), strict=True), clip_on=False, label=name, **stroke)
-        if beyond:
-            axes.plot(*zip(*beyond, strict=True), clip_on=False, color=stroke["color"], linestyle=":", linewidth=1.2)
+            stroke["markevery"] = max(1, len(known) // FEW)
+        axes.plot(*zip(*known, strict=True), clip_on=False, label=name, **stroke)
         ends.append(End(*known[-1], name, stroke["color"]))
     scales.against_numbers(axes, chart)
     axes.grid(color=look.faint, linewidth=0.8)

@@ -39,7 +39,7 @@ class Report(report.Report):
         if self._chart is None:
             raise UsageError(
                 "this report has no picture",
-                "pictures exist for flops, params, memory, kv, train, serve, sweep and diff",
+                "pictures exist for flops, params, memory, kv, train and sweep",
             )
         from tfacct.output import plot
 

@@ -215,7 +215,6 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
     for model in models:
         contexts = _with_windows(contexts, model)
     lines: dict[str, list[int]] = {}
-    reach: dict[str, int] = {}
     names = [build.label(model) for model in models]
     hues = []
     for number, (model, work) in enumerate(zip(models, works, strict=True)):
@@ -224,10 +223,8 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
         alone = len(models) == 1 and paged.state_page is None  # with other heads, these pages would have other sizes
         for name, hue, ledger in _named_variants(model) if alone else [(line, number, model.ledger)]:
             lines[name] = [cache_bytes(ledger, replace(work, context=n).axes(), paged) for n in contexts]
-            reach[name] = model.context
             hues.append(hue)
     cache = model_notes.cache_name(models)
-    dotted = f"Dotted: past the longest context of {'the' if len(models) == 1 else 'a'} model."
     return Chart(
         kind="lines",
         x_label=CONTEXT,
@@ -237,8 +234,7 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
         unit="bytes",
         hues=hues,
         marks=[_context_mark(works[0].context)] if len({work.context for work in works}) == 1 else [],
-        reach=reach,
-        **_about(report, *([dotted] if any(model.context < last for model in models) else [])),
+        **_about(report),
     )
 
 
