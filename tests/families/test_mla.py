@@ -184,5 +184,5 @@ def test_windows_over_latents_are_noted() -> None:
     """dots3-note by its defaults; its cache by hand: by_hand.toml."""
     notes = " ".join(load({"model_type": "dots3_note_text"}).flops(ctx=8192).notes)
     assert "In 33 of 46 layers, a token sees at most 512 keys" in notes
-    assert "recomputes the keys and values of all visible tokens" in notes
+    assert "recomputes the keys and values of all cached tokens" in notes
     assert "In 13 of 46 layers, an indexer selects at most 2,048 keys per token" in notes

@@ -314,9 +314,6 @@ def range_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]:
     for model, how in selection.storages(models, dtype)[0]:
         if how.least is not None:
             found.setdefault(how.differs, []).append(model.name)
-    if found and len(models) == 1:
-        least, most = selection.weight_range(models[0], dtype)
-        return [f"Weights: {least:,} to {most:,} bytes, since {why}. Totals use the upper end." for why in found]
     return [
         f"The weights of {listed(names)} have a range, since {why}. Totals use the upper end."
         for why, names in found.items()
@@ -506,16 +503,10 @@ def _layers(model: LoadedModel) -> int:
 
 
 MLA_MODES: dict[MlaMode, str] = {
-    "expanded": "every step recomputes the keys and values of the whole context from the cached latent,"
-    " as in transformers",
+    "expanded": "every step recomputes the keys and values of all cached tokens, as in transformers",
     "absorbed": "the latent is cached, and attention runs in latent space, as engines do in decode steps",
     "unpacked": "the keys and values of all heads are cached; engines cache the latent",
 }
-
-
-def _mode_words(model: LoadedModel, runs: MlaMode) -> str:
-    windowed = any(part.window is not None for _, part in model.architecture.having(LatentAttention))
-    return MLA_MODES[runs].replace("of the whole context", "of all visible tokens") if windowed else MLA_MODES[runs]
 
 
 def latent_step_notes(models: Sequence[LoadedModel], facts: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -529,7 +520,7 @@ def latent_step_notes(models: Sequence[LoadedModel], facts: Sequence[Mapping[str
     if len(models) > 1:
         return [f"Latent attention: {'; '.join(f'{runs} in {listed(names)}' for runs, names in named.items())}."]
     (model,), (runs,) = models, named
-    return [_latent_form(runs, model, model)]
+    return [_latent_form(runs, model)]
 
 
 def latent_mode(model: LoadedModel, point: Point) -> MlaMode | None:
@@ -563,15 +554,15 @@ def axes_words(formula: str, model: LoadedModel) -> str:
 
 def latent_formula_notes(given: LoadedModel, model: LoadedModel) -> list[str]:
     """The mode of latent attention in a formula."""
-    return [] if model.mla_mode is None else [_latent_form(model.mla_mode, given, model)]
+    return [] if model.mla_mode is None else [_latent_form(model.mla_mode, given)]
 
 
-def _latent_form(runs: MlaMode, given: LoadedModel, model: LoadedModel) -> str:
+def _latent_form(runs: MlaMode, given: LoadedModel) -> str:
     """The mode of latent attention, and why it runs in it."""
     why = "as set"
     if given.mla_mode == "auto":
         why = f"the cheaper one in this step (--set {given.config.mla_mode_field}=FORM sets another)"
-    return f"Latent attention is counted in {runs} form, {why}: {_mode_words(model, runs)}."
+    return f"Latent attention is counted in {runs} form, {why}: {MLA_MODES[runs]}."
 
 
 STEP = "A training step is one forward and one backward pass, without the optimizer step."
