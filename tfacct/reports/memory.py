@@ -677,7 +677,7 @@ def kv(
     about = About(counted, [_cache_facts(one, options, contexts) for one in counted], options)
     models, facts, alone, by_context = about.models, about.facts, len(counted) == 1, contexts is not None
     who = f"{build.label(models[0])}: " if alone else ""
-    where = f"batch {request.batch:,}" if alone or contexts else build.workload_words(models, request)
+    where = f"batch {request.batch:,}" if alone else build.workload_words(models, request)
     return build.report(
         KvReport,
         models,
@@ -697,10 +697,7 @@ def _cache_answer(counted: Sequence[ModelMemory], facts: Sequence[dict[str, Any]
     """The cache of one model and what more tokens add, or the range of several."""
     one, fact = counted[0], facts[0]
     if len(facts) > 1:
-        keys = {one.work.context for one in counted}
-        where = f" at context {min(keys):,}" if len(keys) == 1 else ", each at its longest context"
-        sizes = (fact["kv_cache_bytes"] for fact in facts)
-        return f"{build.from_to([one.model for one in counted], sizes, units.binary).removesuffix('.')}{where}."
+        return build.from_to([one.model for one in counted], (fact["kv_cache_bytes"] for fact in facts), units.binary)
     work, size = one.work, units.binary(fact["kv_cache_bytes"])
     where, batch = f"context {work.context:,}", f", batch {work.batch:,}" if work.batch > 1 else ""
     if not model_notes.attends([one.model]):  # another stage may hold more
@@ -804,27 +801,16 @@ def _several_caches(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any
 
 def _of_ranks(about: About) -> list[str]:
     """Heads, layers and tokens of a rank."""
-    mesh = about.mesh
+    mesh, whole_models = about.mesh, about.whole_models
     if mesh is None:
         return []
-    stages = ranks.stage_notes(about.whole_models, about.counted[0].stage, mesh)
-    return [*_of_heads(about.whole_models, mesh), *stages, *ranks.axis_notes(mesh, "kv")]
-
-
-def _of_heads(whole_models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
-    from tfacct.parallel.support import gathers_heads
-
-    if mesh.tp == 1:
-        return []
-    sentences = ranks.head_notes(whole_models, mesh)
-    gathered = [one.name for one in whole_models if gathers_heads(one)]
-    if gathered and len(whole_models) > 1:
-        sentences.append(f"{listed(gathered)}: whole on every rank, because a norm spans all heads.")
-    latents = [one.name for one in whole_models if is_latent(one)]
-    if latents:
-        sentences.append("Every rank caches the whole latent; only the heads that read it are sharded.")
-    all_whole = len({*latents, *gathered}) == len(whole_models)
-    return sentences if all_whole else ["A rank caches keys and values of its own heads.", *sentences]
+    latent = mesh.tp > 1 and any(map(is_latent, whole_models))
+    return [
+        *ranks.head_notes(whole_models, mesh),
+        *(["Every rank caches the whole latent; only the heads that read it are sharded."] if latent else []),
+        *ranks.stage_notes(whole_models, about.counted[0].stage, mesh),
+        *ranks.axis_notes(mesh, "kv"),
+    ]
 
 
 CACHE_NOTES = (

@@ -191,7 +191,7 @@ def _report(
         Column("tokens_per_second", "≈ tokens/s", "rate"),
         *([] if about.load.price is None else [Column("cost_per_million", "≈ per million", "rate")]),
     )
-    one, model = about.one, about.one.model
+    one, model, load = about.one, about.one.model, about.load
     stored = selection.format_name(model, one.requested_dtype)
     if one.host.cache.name != dtypes(one.requested_dtype)[1]:
         stored += f", {one.host.cache.name} cache"
@@ -200,21 +200,12 @@ def _report(
         [model],
         (columns, (rows,), ()),
         [facts],
-        title=f"{build.label(model)}: {where}, {stored}, {_load_words(about.load)}",
+        title=f"{build.label(model)}: {where}, {stored}, prompts of {load.prompt:,}, answers of {load.new:,}",
         convention=CONVENTION,
         answer=answer,
         notes=lambda _: notes(note_rows, about),
         requests=[Request(ctx=about.load.context)],
     )
-
-
-def _load_words(load: Load) -> str:
-    """Requests in words, with their drafts and adapters."""
-    words, drafts = [f"prompts of {load.prompt:,}, answers of {load.new:,}"], load.drafts
-    if drafts is not None:
-        model = "" if drafts.model is None else f" from {drafts.model.name}"
-        words += [f"{units.number_of(drafts.tokens, 'draft')} per step{model}", f"acceptance {drafts.acceptance:g}"]
-    return ", ".join([*words, *([] if load.lora is None else [_lora_words(load.lora)])])
 
 
 def _lora_words(lora: ServedLora) -> str:
