@@ -385,6 +385,10 @@ def _unknown(path: str) -> ConfigError:
         known = nearest(f"[{name}]", tables) or f"known tables: {', '.join(tables)}"
         return ConfigError(f"unknown table [{cut(name)}]", known)
     keys = _within(general(place))
+    if name in ("kind", "type"):
+        return ConfigError(
+            f"[{place}] has no {name!r}", f"each kind is a table: {', '.join(f'[{one}]' for one in PARTS)}"
+        )
     parts = [f"[{place}.{part}]" for part, table in PARTS.items() if part in keys and name in table.model_fields]
     known = f"it is a key of {' and '.join(parts)}" if parts else f"known keys: {', '.join(sorted(keys))}"
     return ConfigError(f"[{place}] has no {cut(name)!r}", (None if parts else nearest(name, keys)) or known)
