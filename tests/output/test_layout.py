@@ -35,7 +35,6 @@ COMMANDS = [
     "train llama-3.1-405b --ctx 8k", "train llama-3.1-8b qwen3-8b --ctx 4k",
     "train llama-3.1-8b --ctx 8k --lora 16 --on 40GiB", "train bart-large --ctx 64 --by part",
     "sweep llama-3.1-8b --ctx 1k..8k --metric saved_bytes,gradients_bytes,optimizer_bytes,peak_bytes",
-    "compare --by line llama-3.1-8b --ctx 4k --train --all --recompute ,full",
     "train llama-3.1-70b --ctx 8k --tp 8 --sp --fsdp 8", "train llama-3.1-8b --ctx 8k --fsdp 8 --on 16GiB",
     "plan llama-3.1-70b --tp 8", "plan llama-3.1-8b --gpus 16 --on 80GB --ctx 8k --batch 512 --train",
     "plan mixtral-8x7b --fsdp 8 --ep 8 --imbalance 1.3 --train", "plan gpt2 --on 4xh100-sxm",

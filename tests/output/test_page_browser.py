@@ -382,7 +382,7 @@ def test_a_browser_that_unpacks_nothing_keeps_the_first_view(tab: Tab) -> None:
     tab.open(tab.page_of("gpt2"), until="document.querySelector('.warning') !== null")
     tab.ask("Page.removeScriptToEvaluateOnNewDocument", **forgets)
     text = tab.js("document.querySelector('main').innerText")
-    assert "attn.scores" in text and "This browser is too old for this page" in text
+    assert "FLOPs (285 M per token)" in text and "This browser is too old for this page" in text
     assert tab.js("document.getElementById('knobs').childElementCount") == 0
 
 
