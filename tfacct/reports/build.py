@@ -349,18 +349,12 @@ def _defaulted(models: Sequence[Subject], most: int | None = SHORT) -> str:
     silent = [model for model in models if model.defaulted and (most is None or model.family != CUSTOM)]
     if not silent:
         return ""
-    fields = [field for model in silent for field in model.defaulted.items()]
     if len(models) > 1:
-        each = [(len(model.defaulted), label(model)) for model in silent]
-        if len(silent) > SHORT:
-            each = [(len(fields), "some models")]
-        found = listed([f"{units.number_of(count, 'field')} of {whose}" for count, whose in each])
-        words = f"{found}; `tfacct models MODEL` lists them"
-    else:
-        fields.sort(key=lambda field: field[1] is None or isinstance(field[1], bool))
-        words = ", ".join(f"{name} = {format_value(value)}" for name, value in fields[:most])
-        if most is not None and len(fields) > most:
-            words += f", {len(fields) - most:,} more (`tfacct models {typed_name(silent[0])}` lists them)"
+        return "Defaults (not in the config): `tfacct models MODEL` lists them"
+    fields = sorted(silent[0].defaulted.items(), key=lambda field: field[1] is None or isinstance(field[1], bool))
+    words = ", ".join(f"{name} = {format_value(value)}" for name, value in fields[:most])
+    if most is not None and len(fields) > most:
+        words += f", {len(fields) - most:,} more (`tfacct models {typed_name(silent[0])}` lists them)"
     return f"Defaults (not in the config): {words}"
 
 

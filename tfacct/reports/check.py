@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypedDict
 
 from tfacct.base import units
@@ -115,7 +113,7 @@ def check(model: LoadedModel, module: Any, named: str, options: ModuleOptions) -
     size = tokens if work.batch == 1 else f"{work.batch:,} × {tokens}"
     return CheckReport(
         command="check",
-        title=f"{named} against {_config(model)}, {size}",
+        title=f"{named} against {build.label(model)}, {size}",
         columns=COLUMNS if found.agrees else tuple(one._replace(drop=0) for one in COLUMNS),
         sections=tuple(rows for rows in (_rows(lines), _sums(found)) if rows),
         answer=_answer(found, size),
@@ -126,15 +124,6 @@ def check(model: LoadedModel, module: Any, named: str, options: ModuleOptions) -
         agrees=found.agrees,
         hints=tuple(build.unknown_hints([model])),
     )
-
-
-def _config(model: LoadedModel) -> str:
-    """The model with its changed fields; one from a file by the file in its folder."""
-    if not model.path:
-        return build.label(model)
-    path = Path(model.path).resolve()
-    file = path / "config.json" if path.is_dir() else path
-    return build.label(replace(model, name="/".join(file.parts[-2:])))
 
 
 def _lines(found: Compared) -> list[dict[str, Any]]:
