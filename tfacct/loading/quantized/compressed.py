@@ -77,8 +77,9 @@ def _check_transforms(read: FieldReader) -> None:
     transforms = read.inner("transform_config")
     groups = None if transforms is None else transforms.inner("config_groups")
     for group in () if groups is None else _groups(groups):
-        applied = group.get("apply")
-        places = [each.get("location") if isinstance(each, dict) else None for each in applied or ()]
+        applied = group.get("apply") or []
+        every = applied if isinstance(applied, list) else [applied]
+        places = [each.get("location") if isinstance(each, dict) else None for each in every]
         if not all(place in OFFLINE for place in places):
             raise group.unsupported("apply", f"expected weight transforms only ({' or '.join(OFFLINE)})")
 
