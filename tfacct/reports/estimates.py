@@ -14,10 +14,9 @@ from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import NoteRow
 from tfacct.parallel.support import gathers_heads
 from tfacct.reports import build, model_notes
-from tfacct.timing.kernel_time import CONSTANTS, WIDE, units_of
+from tfacct.timing.kernel_time import CONSTANTS, units_of
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.validated import (
-    ENOUGH,
     NEWER_LAYOUTS,
     NEWER_STACKS,
     VALIDATED,
@@ -110,19 +109,15 @@ def interval_words(error: Validation) -> str:
 
 def _corrected(one: Placement, error: Validation | None) -> str:
     """How runs of the user's own correct the estimate, and the measured error after so many."""
-    many = len(one.measured_runs)
-    own = f"{'1 run' if many == 1 else f'{many:,} runs'} of your own"
+    own = f"{units.number_of(len(one.measured_runs), 'run')} of your own"
     note = f"Times are scaled by {one.host.constants.pace:.2f} to fit {own}"
     if error is None:
         return f" {note}."
     if one.scattered:
         ends = " … ".join(dict.fromkeys(f"{end(one.measured_runs):.2f}" for end in (min, max)))
         return f"{note}. Your times are {ends} × the scaled ones, and the ranges include them."
-    few = f"; {ENOUGH} runs of your own would lower it" if many < ENOUGH and error.kind in ("dense", "experts") else ""
-    return (
-        f"{note}. Median error {units.percent(error.median)} on {error.runs:,} measured runs{_without(one, error)}"
-        f"{few}. {interval_words(error)}"
-    )
+    measured = f"Median error {units.percent(error.median)} on {error.runs:,} measured runs{_without(one, error)}"
+    return f"{note}. {measured}. {interval_words(error)}"
 
 
 class StepError(NamedTuple):
@@ -179,12 +174,8 @@ def _unknown(reason: str) -> str:
 def formats_note(one: Placement) -> str:
     """The formats of weights, activations and cache, and the units that multiply."""
     used, wide = units_of(one.device, one.dtype), one.host.activations.name
-    note = f"FLOPs and bytes are per device. Weights {one.dtype}, activations {wide}, cache {one.host.cache.name}."
-    if one.dtype not in WIDE:
-        note += f" Matmuls run in {used}."
-    elif used != one.dtype:
-        note += f" The device has no {one.dtype} units: matmuls run in {used}."
-    return note
+    formats = f"Weights {one.dtype}, activations {wide}, cache {one.host.cache.name}; matmuls run in {used}."
+    return f"FLOPs and bytes are per device. {formats}"
 
 
 def link_notes(*links: Link | None) -> list[str]:

@@ -557,12 +557,8 @@ def _ranks(about: About) -> list[str]:
     sentences = ranks.notes(about.whole_models, about.counted[0].stage, about.mesh, "memory")
     if not about.alone:
         return sentences
-    whole, model, batch = about.alone["whole"], about.whole_models[0], about.counted[0].work.batch
-    total, weights, cache = (units.binary(whole[f"{what}_bytes"]) for what in ("total", "weights", "kv_cache"))
-    sizes = f"{weights} of weights"
-    if model.has_cache:
-        sizes = f"{total}, {sizes} and {cache} of {model.cache_name.removeprefix('KV ')}"
-    return [f"The whole model at batch {batch:,}: {sizes}.", *sentences]
+    size, batch = units.binary(about.alone["whole"]["total_bytes"]), about.counted[0].work.batch
+    return [f"The whole model at batch {batch:,}: {size}.", *sentences]
 
 
 PAGES = NoteRow(
