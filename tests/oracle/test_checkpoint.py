@@ -299,6 +299,8 @@ def test_experts_may_be_one_tensor_each() -> None:
     assert differences(ours, whole) == differences(ours, each) == differences(ours, stacked) == []
     fewer = {**stacked, f"{at}.down_proj.weight": ("BF16", (count - 1, hidden, both // 2))}
     assert "down_proj.weight has shape" in differences(ours, fewer)[0][1]
+    for both_ways in ({**stacked, **each}, {**each, **stacked}):
+        assert all(why.startswith("stored twice: ") for _, why in differences(ours, both_ways))
     last = f"model.layers.1.block_sparse_moe.experts.{count - 1}.w3.weight"
     fewer = {name: spec for name, spec in each.items() if name != last}
     why = f"missing: expert {count - 1} of {count}"

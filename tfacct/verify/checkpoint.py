@@ -225,6 +225,8 @@ class _Judged:
     def _problem(self, slot: Slot, values: Sequence[Found]) -> str:
         """How the tensors of a place differ from the ledger; empty if they do not."""
         pieces, count = Counter(value.piece for value in values), len(slot.pieces) or 1
+        if other := next((value for value in values if value.slot and value.slot.pieces != slot.pieces), None):
+            return f"stored twice: {values[0].tensor.name} and {other.tensor.name}"
         if over := [piece for piece in pieces if piece >= count]:
             return f"{values[0].tensor.name} and others have {over[0] + 1:,} {slot.each}s, the model's of {count:,}"
         if twice := [piece for piece, times in pieces.items() if times > 1]:
