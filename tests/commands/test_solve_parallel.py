@@ -53,6 +53,20 @@ def test_two_models_of_one_name_are_two_rows(run: Run) -> None:
         assert [row.split(",")[0] for row in out.splitlines()[1:]] == ["gpt2", "gpt2"]
 
 
+def test_biases_of_partial_sums_are_whole_in_formulas() -> None:
+    model = tfacct.load("starcoder2-3b")  # 24 and 2 heads, and a bias in every linear layer
+    found = model.formula(tp="t")
+    values = {axis: value["value"] for axis, value in found.legend.items() if "value" in value} | {"t": 2}
+    stored: dict[str, int] = {}
+    for line in model.params(tp=2).lines:
+        module = line["path"].rpartition(".")[0]
+        stored[module] = stored.get(module, 0) + line["rank_params"]
+    written = {line["path"]: line["params_formula"] for line in found.lines if line["params_formula"]}
+    for path, code in written.items():
+        assert eval(code.replace("/", "//"), {}, values) == stored[path], path
+    assert sum("/t + " in code for code in written.values()) == 2  # o and down
+
+
 def test_the_fewest_ranks_are_among_all_that_divide_the_rows(run: Run) -> None:
     model = tfacct.load("gpt2")  # rows of 768: six ranks go, five do not
     peaks = {fsdp: model.train(fsdp=fsdp).peak_bytes for fsdp in (4, 6)}

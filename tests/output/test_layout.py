@@ -44,7 +44,7 @@ COMMANDS = [
     "time deepseek-v3 --on 8xb200-hgx --ep 8 --batch 64 --ctx 8k --tokens 2", "time gpt2 --on cpu --ctx 64",
     "serve llama-3.1-70b --on 4xh100-sxm --dtype fp8 --prompt 2k --new 256 --price 2.50 --within 50ms",
     "serve qwen3-30b-a3b --on mi300x --prompt 1k --new 1k --requests 1,64",
-    "formula deepseek-v3", "formula t5-base --of params",
+    "formula deepseek-v3", "formula t5-base --of params", "formula llama --tp t --of params",
     "formula llama --of saved", "formula gpt2-xl", "formula qwen2 --of kv", "formula llama-3.1-405b --of train",
     "compare --by line llama-3.1-8b --set num_key_value_heads=1 --ctx 8k", "compare --by line gpt2 llama-3.1-405b",
     "compare --by line gpt2 --dtype ,int4 --batch ,9",

@@ -178,6 +178,55 @@ def test_the_fewest_stages(name: str, metric: str, gigabytes: int, step: dict[st
     assert sizes[0] <= gigabytes * 10**9 < sizes[1]
 
 
+def _numbers(found: Any, **axis_names: int) -> int:
+    """The total of a formula, its symbols replaced by their sizes."""
+    values = {axis: value["value"] for axis, value in found.legend.items() if "value" in value} | axis_names
+    return int(eval(found.models[0]["total_formula"].replace("/", "//"), {}, values))
+
+
+def test_formulas_are_divided_along_every_axis() -> None:
+    model, large = tfacct.load("llama-3.1-8b"), {"tp": 2, "pp": 4, "cp": 2}
+    axis_names = model.formula(ctx=1024, tp="t", pp="p", cp="c")
+    assert _numbers(axis_names, t=2, p=4, c=2) == model.flops(ctx=1024, **large).total
+    assert {axis_names.legend[axis]["meaning"] for axis in "tpc"} == {"ranks", "stages", "context-parallel ranks"}
+    assert axis_names.lines[0]["flops_formula"].endswith("/(t*p*c)") and axis_names.lines[-1]["flops_formula"].endswith(
+        "/(t*c)"
+    )
+    assert axis_names.lines[0]["params_formula"].endswith("/(t*p)")
+    assert _numbers(model.formula(of="params", tp="t"), t=8) == model.params(tp=8).rank_params
+    assert 2 * _numbers(model.formula(of="kv", ctx=1024, tp="t"), t=8) == model.kv(ctx=1024, tp=8).kv_cache_bytes
+    cached = model.formula(of="kv", ctx=1024, **large)
+    assert 2 * cached.kv_cache_elements == cached.kv_cache_bytes == model.kv(ctx=1024, **large).kv_cache_bytes
+    train = model.formula(of="train", ctx=1024, pp=4, cp="c")
+    assert _numbers(train, c=2) == model.flops(ctx=1024, train=True, pp=4, cp=2).total
+
+
+@pytest.mark.parametrize(("name", "where"), [("gpt2", "first"), ("llama-3.1-8b", "last"), ("llama-3.2-1b", "last")])
+def test_the_total_of_stages_is_that_of_the_fullest(run: Run, name: str, where: str) -> None:
+    model = tfacct.load(name)
+    found = model.formula(of="params", pp="p")
+    assert _numbers(found, p=4) == model.params(pp=4).rank_params
+    words = run("formula", name, "--of", "params", "--pp", "4").out_line
+    assert f"4 pipeline stages split the layers. The total is that of the {where} stage, with the modules" in words
+
+
+@pytest.mark.parametrize(("tp", "ep"), [(1, 4), (2, 2), (2, 8)])
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v2-lite"])
+def test_formulas_of_experts_are_divided(name: str, tp: int, ep: int) -> None:
+    model = tfacct.load(name)
+    axes: dict[str, Any] = {"tp": "t", "ep": "e"} if tp > 1 else {"ep": "e"}
+    written = model.formula(ctx=1024, **axes)
+    assert _numbers(written, t=tp, e=ep) == model.flops(ctx=1024, tp=tp, ep=ep).total
+    assert model.formula(ctx=1024, tp=tp, ep=ep).total_flops == model.flops(ctx=1024, tp=tp, ep=ep).total
+    stored = model.formula(of="params", **axes)
+    weights = model.memory(ctx=1024, tp=tp, ep=ep).weights_bytes
+    assert 2 * _numbers(stored, t=tp, e=ep) == weights
+    by_path = {line["path"]: line["params_formula"] for line in stored.lines}
+    assert by_path["blocks.*.mlp.experts.up_proj.weight"].endswith(")/e")  # each expert is whole
+    assert "/" not in by_path["blocks.*.mlp.router.weight"]
+    assert "e" not in model.formula(of="kv", ctx=1024, **axes).legend
+
+
 @pytest.mark.parametrize("mesh", [{"tp": 2, "ep": 2}, {"tp": 2, "ep": 4}, {"tp": 2}, {"ep": 8}, {"cp": 2}])
 def test_the_rule_of_thumb_is_of_what_a_rank_computes(mesh: dict[str, int]) -> None:
     model = tfacct.load("mixtral-8x7b")

@@ -44,7 +44,7 @@ ASKED: dict[str, list[str]] = {
     ],
     "formula": [
         "formula llama", "formula gpt2 --of params", "formula gpt2 --of kv", "formula t5-small --of train",
-        "formula deepseek-v3 --decode", "formula gpt2 --of saved --attention eager",
+        "formula deepseek-v3 --decode", "formula gpt2 --of saved --attention eager", "formula llama-3.1-8b --tp t",
     ],
     "compare": ["compare {every} --on h100", "compare llama-3.1-8b --ctx 8k,64k --dtype bf16,fp8 --metric share.attn"],
     "diff": [

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import groupby
 
 from tfacct.algebra.factored import Factored
+from tfacct.algebra.rank_formulas import SymbolicLine
 from tfacct.algebra.symbols import Formula, SymbolicModel, layer_axes
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size, renamed
 from tfacct.ledger.evaluated import Product
@@ -19,18 +18,6 @@ from tfacct.ledger.workload import CHUNKS, OF_COMPRESSED, OF_WINDOWS, ONE_BY_ONE
 
 CACHE_DTYPE = "bf16"
 """Dtype of the cache for bytes in a formula's values."""
-
-
-@record
-class SymbolicLine:
-    """A line of the ledger in symbols, with its values at a workload. `weights`: parameters of the module of a
-    matmul."""
-
-    path: str
-    spec: str
-    count: Factored
-    values: Mapping[str, int]
-    weights: Factored | None
 
 
 def counts_in(ledger: Ledger, at: Axes, of: str) -> dict[str, Size]:

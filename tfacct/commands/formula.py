@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.reports.formula import FormulaReport
 
+Ranks = opt.Size | None
+"""A number of ranks, or a symbol for it."""
+
 
 def formula(
     model: "LoadedModel",
@@ -27,20 +30,27 @@ def formula(
     recompute: opt.Recompute = None,
     attention: opt.Attention = None,
     weights_dtype: opt.WeightsDtype = None,
+    tp: Annotated[Ranks, Option("Tensor-parallel ranks: a symbol (t) or a number (8).", "N", opt.LAYOUT)] = None,
+    pp: Annotated[Ranks, Option("Pipeline stages: a symbol (p) or a number (4).", "N", opt.LAYOUT)] = None,
+    cp: Annotated[Ranks, Option("Context-parallel ranks: a symbol (c) or a number (2).", "N", opt.LAYOUT)] = None,
+    ep: Annotated[Ranks, Option("Expert-parallel ranks: a symbol (e) or a number (4).", "N", opt.LAYOUT)] = None,
+    sp: Annotated[bool, Option("Sequence parallelism over the tp ranks.", None, opt.LAYOUT)] = False,
     **step: Unpack[opt.Step],
 ) -> "Found[FormulaReport]":
     """The formulas, in symbols or LaTeX.
 
     FLOPs, stored parameters, cached elements, or the bytes that a training step in `dtype` saves for its backward pass,
     line by line with their values. `.total_formula` is the formula as sympy parses it, its axes symbols (see
-    `reports.formula.formula`). Raises TfacctError.
+    `reports.formula.formula`). On ranks, the count is that of one rank. Raises TfacctError.
     """
     from tfacct.reports.formula import Of, formula
 
+    given = {"tp": tp, "pp": pp, "cp": cp, "ep": ep}
+    axes = {axis: str(number) for axis, number in given.items() if number is not None}
     terms = opt.counting(
         {"dtype": dtype, "recompute": recompute, "attention": attention, "weights_dtype": weights_dtype}
     )
-    report = formula(model, opt.request(step), of=of, family=family, terms=terms)
+    report = formula(model, opt.request(step), of=of, family=family, terms=terms, axes=axes, sp=sp)
 
     def latex() -> str:
         from tfacct.algebra import latex

@@ -18,7 +18,7 @@ rules           collectives of one pass, with context_parallel, expert_parallel,
 pipeline        stages, their ledgers and collectives, the bubble
 support         models that a layout supports; all others raise an error
 shard_model     a loaded model on one rank
-rank_flops      what one rank computes and caches
+rank_flops      what one rank computes and caches; rank_formula: the same in symbols
 model_flops     FLOPs of a loaded model, whole or on one rank
 rank_memory     what one rank stores and caches, and what fits; rank_params: its part of each tensor
 model_collectives   collectives of a loaded model

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, get_args
 
 from tfacct.algebra.factored import BLOCKS, Factored
-from tfacct.algebra.model_lines import CACHE_DTYPE, SymbolicLine, sizes_by_axis, symbolic_lines, total_in
+from tfacct.algebra.model_lines import CACHE_DTYPE, counts_in, sizes_by_axis, symbolic_lines, total_in
+from tfacct.algebra.rank_formulas import RankFormula, SymbolicLine
 from tfacct.algebra.symbols import SymbolicModel, in_symbols
 from tfacct.architecture.parts import MlaMode
 from tfacct.base.errors import UsageError, nearest
@@ -22,7 +23,19 @@ from tfacct.ledger.workload import PADDED, Request, Workload, sequences_only
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Kind, Row, Table
+from tfacct.parallel.mesh import Mesh, check_tp_options, tp_axis, tp_order
+from tfacct.parallel.rank_formula import (
+    AXES,
+    EXAMPLE,
+    Layout,
+    RankTotal,
+    check_layout,
+    layout_of,
+    lines_of_rank,
+    total_of_rank,
+)
 from tfacct.reports import build, model_notes, params
+from tfacct.reports import ranks as one_rank
 from tfacct.reports.build import Axis, ModelReport, WorkloadFacts
 from tfacct.reports.metrics import Counting
 
@@ -132,12 +145,13 @@ class _Counted:
     words: _Words
     symbolic: SymbolicModel
     sections: Sequence[Sequence[SymbolicLine]]
-    total: Factored
+    total: Factored | RankFormula
     sizes: Mapping[str, int]
     facts: Mapping[str, Any]
     before: Sequence[str] = ()
     """Notes before the formula of the total."""
     after: Sequence[str] = ()
+    layout: Layout = field(default_factory=dict)
     dtype: str | None = None
 
     @property
@@ -153,9 +167,12 @@ def formula(
     of: Of = "flops",
     family: bool = False,
     terms: Counting | None = None,
+    axes: Mapping[str, str | None] | None = None,
+    sp: bool = False,
 ) -> FormulaReport:
     """A count in symbols, line by line: FLOPs, stored parameters, cached elements, or the bytes that a training step
-    with the recipe in `terms` saves for backward. Raises UsageError.
+    with the recipe in `terms` saves for backward. `axes`: ranks of a layout, numbers or symbols; the count is that of
+    one rank. Raises UsageError.
 
     A model's values at the workload of `request` are in a column; a `family` has no sizes, and takes only the biases
     and ties of `model`. In the report's facts, `total_formula` and the formulas of the lines are what sympy parses,
@@ -164,17 +181,20 @@ def formula(
     """
     request = request or Request()
     _check(model, request, of, family)
+    layout = layout_of(axes or {})
+    check_tp_options(Mesh(EXAMPLE if "tp" in layout else 1, sp))
     terms = terms or Counting()
     if of != "saved" and (terms.trained or terms.dtype):
         what = option(terms.trained[0][0] if terms.trained else "dtype")
         raise UsageError(f"{what} applies to a training step's bytes: it needs {option('of', 'saved')}")
     work = None if family or of == "params" else selection.workload(model, request)
     if of == "saved":
-        found = _saved(model, selection.workload(model, request), terms, family=family)
+        found = _saved(model, selection.workload(model, request), terms, layout, family=family)
     else:
-        found = _ledger(model, work, of, family=family)
+        found = _ledger(model, work, of, layout, family=family, sp=sp)
     words, lines, total = found.words, found.lines, found.total
-    legend = _legend(found.symbolic, lines, total, found.sizes)
+    of_layout = {text: {"meaning": AXES[axis]} for axis, text in found.layout.items() if not text.isdigit()}
+    legend = _legend(found.symbolic, lines, total, found.sizes) | of_layout
     facts = {
         **({"model": model.family} if family else {}),
         "biases_and_ties_of": model.name,
@@ -195,7 +215,7 @@ def formula(
         [model],
         _table(words, found.sections, facts),
         [facts],
-        title=title,
+        title=f"{title}, on one rank" if layout else title,
         convention=words.convention,
         notes=lambda _: (*found.before, f"total = {total.text}", *_legend_notes(legend), *found.after),
         details=lambda _: [model_notes.left_out([model])] if words.line == "operation" else [],
@@ -229,7 +249,7 @@ def _check(model: LoadedModel, request: Request, of: str, family: bool) -> None:
         raise sequences_only("of", of)
 
 
-def _ledger(given: LoadedModel, work: Workload | None, of: Of, *, family: bool) -> _Counted:
+def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *, family: bool, sp: bool) -> _Counted:
     """A count of the ledger's lines."""
     if of == "kv":
         selection.keeping([given])
@@ -237,6 +257,15 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, *, family: bool) 
     words, symbolic = _words(model, of), in_symbols(model.architecture, fixed=model.config.constant_axes)
     at = {} if work is None else work.axes()
     lines = symbolic_lines(model.ledger, symbolic, of, words.unit, None if family else at)
+    total: Factored | RankFormula = total_in(symbolic, of).written
+    how: list[str] = []
+    if layout:
+        check_layout(model, layout, of, work)
+        lines = lines_of_rank(lines, symbolic, layout, of)
+        counts = counts_in(symbolic.ledger, symbolic.at, of)
+        rank = total_of_rank(model.ledger, symbolic, layout, counts, of)
+        total, how = rank.total, _layout_notes(rank, layout, of)
+    has_symbols = any(not text.isdigit() for text in layout.values())
     operations = words.line == "operation"
 
     def heading(line: SymbolicLine) -> str:
@@ -246,14 +275,17 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, *, family: bool) 
         words,
         symbolic,
         sections=[[*section] for _, section in groupby(lines, key=heading)],
-        total=total_in(symbolic, of).written,
+        total=total,
         sizes={} if family else sizes_by_axis(model.ledger, model.architecture, at) | at,
-        facts=_summed(words, lines),
+        facts={} if has_symbols or ("pp" in layout and of == "params") else _summed(words, lines),
         after=[
+            *how,
+            *([one_rank.SP] if sp else []),
             *words.notes,
             *_special_notes(model, symbolic, words, family),
             *(model_notes.latent_formula_notes(given, model) if operations else ()),
         ],
+        layout={axis: text for axis, text in layout.items() if (axis, of) != ("ep", "kv")},
         dtype=CACHE_DTYPE if of == "kv" else None,
     )
 
@@ -281,7 +313,7 @@ def _summed(words: _Words, lines: list[SymbolicLine]) -> dict[str, int]:
     return {names[key]: sum(line.values[key] for line in lines) for key in keys}
 
 
-def _saved(model: LoadedModel, work: Workload, terms: Counting, *, family: bool) -> _Counted:
+def _saved(model: LoadedModel, work: Workload, terms: Counting, layout: Layout, *, family: bool) -> _Counted:
     """Bytes saved for backward, as a polynomial in every size. Raises UsageError where the training step is not
     answered, or has no such polynomial."""
     from sympy import expand
@@ -289,6 +321,9 @@ def _saved(model: LoadedModel, work: Workload, terms: Counting, *, family: bool)
     from tfacct.training.memory import training_memory
     from tfacct.training.saved_formula import SEVERAL, saved_formula
 
+    if layout:
+        named = " ".join(option(axis, size) for axis, size in layout.items())
+        raise UsageError(f"{option('of', 'saved')} does not work with {named}", "`tfacct train` counts one rank")
     recipe = terms.recipe.for_model(model)
     work = replace(work, context=1, tokens=1, batch=SEVERAL) if family else work
     step = training_memory(model, work, recipe).step
@@ -345,7 +380,7 @@ def _saved_tensors(found: SavedFormula, step: TrainingStep | None) -> Iterator[l
 
 
 def _legend(
-    symbolic: SymbolicModel, lines: list[SymbolicLine], total: Factored, values: Mapping[str, int]
+    symbolic: SymbolicModel, lines: list[SymbolicLine], total: Factored | RankFormula, values: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
     """Every axis that is shown, once, with its meaning and, of a model, its value."""
     shown = " ".join(f"{line.spec} {line.count.code} {line.weights.code if line.weights else ''}" for line in lines)
@@ -407,6 +442,31 @@ def _special_notes(model: LoadedModel, symbolic: SymbolicModel, words: _Words, f
     if family:
         as_in = f"with the same biases and weight tying as {build.label(model)}"
         yield f"These formulas hold for every {model.family} model {as_in}."
+
+
+def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:
+    """Which axes of the lines the layout divides, and whose total is written."""
+    notes = []
+    if tp := layout.get("tp"):
+        axis_names = " ".join(sorted(filter(tp_axis, rank.axis_names), key=tp_order))
+        notes.append(
+            f"{tp} ranks shard {axis_names}: on one rank, a line with one or more of these axes is divided by {tp}."
+        )
+    if cp := layout.get("cp"):
+        notes.append(f"{cp} context-parallel ranks shard {'S' if of == 'kv' else 'T'}.")
+    if ep := layout.get("ep"):
+        share = f", so their work is divided by {tp}" if tp else "; each rank has its own batch"
+        tokens = "" if of == "params" else f" Routing is assumed even over the experts{share}."
+        notes.append(one_rank.EP_CACHE if of == "kv" else f"{ep} ranks shard E; each expert is unsharded.{tokens}")
+    if pp := layout.get("pp"):
+        many = f"{pp} pipeline stages split"
+        stage = {
+            "first": "the first stage, with the modules before the layers",
+            "last": "the last stage, with the modules after the layers",
+            "each": "each",
+        }
+        notes.append(f"{many} the layers. The total is that of {stage[rank.stage]}.")
+    return notes
 
 
 def _saved_range(model: LoadedModel, work: Workload) -> Iterator[str]:
