@@ -190,14 +190,11 @@ def _adapters(lora: opt.Size | None, loaded: int | None) -> "ServedLora | None":
 
 def _speculation(tokens: int | None, acceptance: float | None, draft: str | None) -> "Speculation | None":
     """The drafts. Raises TfacctError for one of the options without another that it needs."""
-    if tokens is None or acceptance is None:
-        given = {"draft_tokens": tokens, "acceptance": acceptance, "draft": draft}
-        for name in (name for name, value in given.items() if value is not None):
-            if tokens is None:
-                raise UsageError(f"{option(name)} needs {option('draft_tokens')}", option("draft_tokens", 3))
-            missing = f"{option('acceptance')}, which has no default: it depends on the text"
-            raise UsageError(f"{option(name)} needs {missing}", "engines log the acceptance of drafts")
+    if (tokens, acceptance, draft) == (None, None, None):
         return None
+    if tokens is None or acceptance is None:
+        both = f"{option('draft_tokens')} and {option('acceptance')}, which has no default: it depends on the text"
+        raise UsageError(f"drafts need {both}", "engines log the acceptance of drafts")
     from tfacct.loading.find import find
     from tfacct.timing.serving import Speculation
 
