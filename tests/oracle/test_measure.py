@@ -65,6 +65,14 @@ def test_bytes_and_counts_equal_the_prediction(family: str, plan: str) -> None:
     assert facts["peak_bytes"] > facts["measured_weights_bytes"]
 
 
+def test_layers_that_would_fit_are_counted_at_batch_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """(2 · 128,256 · 8,192 + 3 · 855,654,400) · 4 bytes are 18.7 GB; 10/11 of 20 GiB are 19.5."""
+    monkeypatch.setattr("tfacct.reference.running.free_bytes", lambda _: 20 * 1024**3)
+    with pytest.raises(TfacctError) as refused:
+        load("llama-3.1-70b").measure(ctx=64, batch=4096)
+    assert "its first 3 of 80 layers would fit" in refused.value.hint
+
+
 def test_a_mask_of_chunks_has_the_dtype_of_the_run() -> None:
     (facts,) = measure(tiny("llama4_text"), Request(ctx=23), Plan(dtype="bf16")).models
     assert facts["counted_flops"] == facts["forward_flops"]

@@ -83,6 +83,7 @@ params deepseek-v3
 params albert-base-v2
 params {devstral} --part both
 params lecture-transformer
+params transformer-base
 params llama-3.1-8b --tp 16
 params llama-3.1-8b --tp 2 --pp 2
 params llama-3.1-8b --tp 2 --sp

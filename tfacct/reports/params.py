@@ -226,6 +226,18 @@ def _expected(about: About) -> str:
     return f"{EXPECTED_FROM[facts['expected_from']]}: {expected:,} ({f'differs by {more:+,}' if more else 'equal'})"
 
 
+def _untrained(about: About) -> str:
+    """Position embeddings that are stored but not trained."""
+    found = dict.fromkeys(
+        tensor.path
+        for model in about.models
+        if (positions := model.architecture.positions) is not None and not positions.trained
+        for tensor in model.ledger.tensors()
+        if tensor.path.endswith("pos_embed.weight")
+    )
+    return ", ".join(found)
+
+
 def _never_called(about: About) -> str:
     """Modules of one model that are stored but never run."""
     return ", ".join(map(paths.short, never_called(about.models[0].ledger))) if about.alone else ""
@@ -251,6 +263,7 @@ NOTES = (
     NoteRow("experts", 2, lambda about: model_notes.expert_notes(about.models)),
     NoteRow("shared_weights", 2, lambda about: model_notes.shared_notes(about.models)),
     NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
+    NoteRow("untrained", 2, _untrained, "Counted, but not trained: {} (sines and cosines)."),
     NoteRow("never_called", 2, _never_called, "Stored but never called, so without FLOPs: {}."),
     NoteRow("uneven", 1, lambda about: about.mesh and ranks.uneven_notes(about.models, about.mesh)),
     NoteRow("stages", 1, _stages),

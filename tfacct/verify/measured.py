@@ -160,14 +160,35 @@ def _check_fits(model: LoadedModel, work: Workload, plan: Plan, free: int) -> No
     if needed <= budget:
         return
 
-    def at(context: int) -> int:
+    def at(context: int, batch: int) -> int:
         tokens = work.tokens if work.tokens == 1 else context
-        return _needed(model, replace(work, context=context, tokens=tokens), plan)
+        return _needed(model, replace(work, context=context, tokens=tokens, batch=batch), plan)
 
-    context = largest_that_fits(at, budget, min(work.context, LARGEST))
-    fits = f"{option('ctx', context)} would fit at batch {work.batch:,}" if context else "not even one token would fit"
+    context = largest_that_fits(lambda n: at(n, work.batch), budget, min(work.context, LARGEST))
+    batch = largest_that_fits(lambda n: at(work.context, n), budget, work.batch)
+    stacks = model.architecture.every_stack
+    blocks = min(stack.count for stack in stacks)
+
+    def with_layers(count: int) -> int:
+        fewer = model.with_layers(count)
+        least = replace(work, context=min(16, work.context), tokens=min(16, work.tokens), batch=1)
+        return _needed(fewer, least, plan)
+
+    if context:
+        hint = f"{option('ctx', context)} would fit at batch {work.batch:,}"
+        hint += f", or {option('batch', batch)} at context {work.context:,}" if batch else ""
+    elif batch:
+        hint = f"{option('batch', batch)} would fit"
+    else:
+        layers = largest_that_fits(with_layers, budget, blocks)
+        some = (
+            f"its first {layers:,} of {blocks:,} layers"
+            if len(stacks) == 1
+            else f"{layers:,} of each kind of its layers"
+        )
+        hint = f"{some} would fit" if layers else "not even one layer would fit"
     raise UsageError(
         f"{model.name} needs about {units.binary(needed)} ({needed:,} bytes) in {plan.dtype}, but only"
         f" {units.binary(free)} is free",
-        f"{fits}; fewer layers, a smaller {option('batch')} and a narrower {option('dtype')} need less",
+        f"{hint}; a narrower {option('dtype')} needs less",
     )
