@@ -87,7 +87,8 @@ COPYING = frozenset({"gpt2", "mpt", "bloom"})
 
 
 class Model(NamedTuple):
-    """Facts of a model for the rules. `group`: query heads per key/value head, as in llama.cpp."""
+    """Facts of a model for the rules. `group`: query heads per key/value head, as in llama.cpp. `mxfp4`: the experts
+    are published in MXFP4, which llama.cpp keeps, because it does not quantize quantized tensors again."""
 
     mix: str
     experts: int
@@ -95,6 +96,7 @@ class Model(NamedTuple):
     tied: bool
     seventy: bool
     falcon: bool
+    mxfp4: bool
 
 
 class Place(NamedTuple):
@@ -322,6 +324,8 @@ def _storage(model: ModelDescription, name: str, tensors: _Tensors, version: Ver
             return _type("F16", tensor.inputs)
         if tensor.role == "other" or (tensor.role == "embedding" and module not in TOKENS):
             return None
+        if tensor.role == "expert" and mixed.mxfp4:
+            return _type("MXFP4", tensor.inputs)
         if tensor.role == "head" or (tensor.role == "embedding" and mixed.tied):
             fits = _type(usual, tensor.inputs).name == usual and not mixed.falcon
             head = _type("Q8_0" if not fits or usual == "Q8_0" else "Q6_K", tensor.inputs)
@@ -365,4 +369,6 @@ def _model(model: ModelDescription, name: str, tensors: _Tensors) -> Model:
     if shape.stacks[0].block.attention is None and not model.family.startswith("qwen3"):
         group = 0  # their files have heads per layer, and llama.cpp uses those of the first
     tied = shape.head is not None and shape.head.tied
-    return Model(name, tensors.experts, group, tied, seventy, model.family == "falcon")
+    published = model.raw.get("quantization_config")
+    mxfp4 = isinstance(published, Mapping) and published.get("quant_method") == "mxfp4"
+    return Model(name, tensors.experts, group, tied, seventy, model.family == "falcon", mxfp4)
