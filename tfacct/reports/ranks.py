@@ -71,12 +71,9 @@ def shard_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     if not models or mesh.tp == 1:
         return []
     outside = "Each rank has" if mesh.ep == 1 else "Outside the experts, each rank has"
-    shares = f"{outside} a shard of heads, MLP width and vocabulary{_replicated(mesh)}."
+    replicated = "" if mesh.fsdp > 1 else "; all other weights are replicated"
+    shares = f"{outside} a shard of heads, MLP width and vocabulary{replicated}."
     return [shares, *uneven_notes(models, mesh)]
-
-
-def _replicated(mesh: Mesh) -> str:
-    return "" if mesh.fsdp > 1 else "; all other weights are replicated"
 
 
 def one_of_ranks(mesh: Mesh | None, word: str = "of") -> str:
@@ -98,16 +95,12 @@ def rank_facts(mesh: Mesh, stage: int, whole: Mapping[str, Any]) -> dict[str, An
 
 def expert_notes(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     """Notes on expert parallelism."""
-    tp, ep, each = mesh.tp, mesh.ep, mesh.expert_shards
-    if ep == 1:
+    if mesh.ep == 1:
         return []
-    experts = expert_shares(models[0], ep) if len(models) == 1 else f"1/{ep:,} of the experts"
-    sharded = "unsharded" if each == 1 else f"each sharded over {each:,} ranks"
-    replicated = "" if tp > 1 else _replicated(mesh)
-    batch = "All ranks share one batch."
-    if ep != tp:
-        batch = "Each rank has its own batch." if tp == 1 else f"Each group of {tp:,} ranks has its own batch."
-    return [f"Each rank has {experts}, {sharded}{replicated}. {batch}"]
+    experts = expert_shares(models[0], mesh.ep) if len(models) == 1 else f"1/{mesh.ep:,} of the experts"
+    sharded = f", each sharded over {mesh.expert_shards:,} ranks" if mesh.expert_shards > 1 else ""
+    own = own_batch(mesh)
+    return [f"Each rank has {experts}{sharded}.{f' One batch{own}.' if own else ''}"]
 
 
 def expert_shares(model: LoadedModel, ep: int) -> str:
