@@ -208,6 +208,17 @@ def test_matrices_that_llama_cpp_stores_otherwise() -> None:
     # gpt2: 50,257 · 768 numbers again.
     facts = load("gpt2").memory(dtype="q8_0", ctx=1).models[0]
     assert facts["weights_high_bytes"] - facts["weights_low_bytes"] == 50_257 * 768 // 32 * 34
+    # Falcon's published files have the head twice too, in 10 MB.
+    for name, dtype, published in (
+        ("7b", "q8_0", 767),
+        ("7b", "q4_0", 421),
+        ("40b", "q8_0", 4446),
+        ("40b", "q4_0", 2381),
+    ):
+        assert (
+            round(load(f"falcon-{name}").memory(dtype=dtype, ctx=1).models[0]["weights_high_bytes"] / 10**7)
+            == published
+        )
 
 
 @pytest.mark.parametrize("name", by_kind((one for one in presets.names() if "gpt-oss" not in one), kind_of_preset))

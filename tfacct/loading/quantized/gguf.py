@@ -82,7 +82,7 @@ DIFFERENCES = {
     "blocks": "the type of down_proj where files hold MTP layers",
 }
 """Fields of a version → what they change in a file."""
-COPYING = frozenset({"gpt2", "mpt", "bloom"})
+COPYING = frozenset({"gpt2", "mpt", "bloom", "falcon"})
 """Families with a tied head that was stored as a copy of the embedding."""
 
 
