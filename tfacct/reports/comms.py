@@ -318,11 +318,7 @@ NOTES: tuple[NoteRow, ...] = (
     ),
     NoteRow("uneven", 2, lambda about: uneven_notes([about.model], about.mesh)),
     NoteRow("stages", 2, _stages),
-    NoteRow(
-        "sequences",
-        2,
-        lambda about: sequence_notes(about.mesh, about.train, masked=not encodes(about.model.architecture)),
-    ),
+    NoteRow("sequences", 2, lambda about: sequence_notes(about.mesh, masked=not encodes(about.model.architecture))),
     NoteRow("replicas", 2, _replicas),
     NoteRow("routing", 2, _routing),
     NoteRow(

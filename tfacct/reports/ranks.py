@@ -233,8 +233,8 @@ def fsdp_unit_note(mesh: Mesh, train: bool = True) -> str:
     return f"{once}, as in torch's pipeline schedules with fully_shard without resharding."
 
 
-def sequence_notes(mesh: Mesh, train: bool = True, *, masked: bool = True) -> list[str]:
-    """How a sequence is sharded. `train`: with gradients. `masked`: the attention is causal."""
+def sequence_notes(mesh: Mesh, *, masked: bool = True) -> list[str]:
+    """How a sequence is sharded. `masked`: the attention is causal."""
     from tfacct.parallel.mesh import CP_CHUNKS
 
     sentences = []
@@ -250,10 +250,6 @@ def sequence_notes(mesh: Mesh, train: bool = True, *, masked: bool = True) -> li
         )
     if mesh.ulysses > 1:
         sentences.append("Ulysses ranks shard tokens, and heads inside attention.")
-    if mesh.sequence_shards > 1:
-        sums = " and sum gradients" if train else ""
-        weights = "shard weights together with the FSDP ranks" if mesh.fsdp > 1 else f"have the same weights{sums}"
-        sentences.append(f"The ranks that share a sequence {weights}.")
     return sentences
 
 
