@@ -575,21 +575,14 @@ def test_the_bubble_of_a_pipeline_is_shown(run: Run) -> None:
     assert {row["bubble_ratio"] for row in one_stage["models"][0]["layouts"] if row["pp"] == 1} == {None}
 
 
-def test_a_plan_marks_tight_layouts_and_names_the_fastest_other() -> None:
-    """The fastest layouts that are not tight are those of devices with 1/1.17 of the usable memory."""
-    model, asked = tfacct.load("qwen3-14b"), {"train": True, "ctx": "4k", "batch": 8, "on": "8xa100"}
-    for recipe, tight in (({}, 1), ({"master_weights": "fp32"}, 2)):
-        found = model.plan(**asked, **recipe)
-        facts = found.models[0]
-        columns, sections = found.columns, found.sections
-        assert [column.key for column in columns][3:5] == ["bytes", "tight"]
-        marked = {(row["bytes"], row["tight"]) for section in sections for row in section}
-        assert marked == {(size, "*" if 1.17 * size > facts["budget_bytes"] else None) for size, _ in marked}
-        use = (facts["budget_bytes"] / 1.17 + facts["reserve_bytes"]) / facts["memory_bytes"]
-        fastest = model.plan(**asked, **recipe, use=use).answer.partition("Fastest ")[2].partition(". Fastest under")[0]
-        named = re.findall(r"Fastest (under [\w-]+) with 17% to spare for the CUDA allocator: (.*?% MFU)", found.answer)
-        other = [": ".join(one).replace(" at micro-batch 1", "") for one in named]
-        assert other == fastest.rstrip(".").split("; ")[-tight:], recipe
+def test_a_plan_marks_tight_layouts() -> None:
+    """Those that the CUDA allocator's 17% more take past the usable memory."""
+    found = tfacct.load("qwen3-14b").plan(train=True, ctx="4k", batch=8, on="8xa100")
+    assert [column.key for column in found.columns][3:5] == ["bytes", "tight"]
+    marked = {(row["bytes"], row["tight"]) for section in found.sections for row in section}
+    usable = found.models[0]["budget_bytes"]
+    assert marked == {(size, "*" if 1.17 * size > usable else None) for size, _ in marked}
+    assert {mark for _, mark in marked} == {"*", None}
 
 
 def test_a_plan_has_the_utilization_of_its_fastest_layout() -> None:

@@ -29,7 +29,7 @@ from tfacct.parallel.search import label, layouts_with, sizes_of
 from tfacct.parallel.support import gathers_heads, unsupported_part
 from tfacct.reports import build, comms, model_notes
 from tfacct.reports.ranks import ROUTING, receive_buffers, whole_experts_note
-from tfacct.timing.layout_time import ORDERS, Order, Times, by_law, ranking
+from tfacct.timing.layout_time import Order, Times, by_law, ranking
 from tfacct.timing.placement import Deployment
 from tfacct.timing.step_estimate import step_estimate, steps_alike
 from tfacct.timing.training_time import Trained
@@ -126,8 +126,7 @@ class Plan:
     `given`: options of the question, which the printed commands repeat. `ranked`: a candidate of each layout that fits,
     the best first by `by`. `lines`: collectives of a layout that was given.
     `estimates`: the estimator of their time, or None; `reason`: why there is none. `received`: bytes of receive buffers
-    of the first layout. `roomy`: the same as `ranked` with room for what the CUDA allocator reserves, where the best of
-    a law has none. `limit`: rows of the table, 0 for all.
+    of the first layout. `limit`: rows of the table, 0 for all.
     """
 
     model: LoadedModel
@@ -143,7 +142,6 @@ class Plan:
     estimates: Times | None
     reason: str
     received: int
-    roomy: Sequence[Candidate]
     limit: int
 
     @property
@@ -173,15 +171,10 @@ class Plan:
 
     @property
     def sections(self) -> list[Sequence[Candidate]]:
-        """Layouts of the table, by law, then those without an estimate if rows are left; if none fits, the smallest.
-        A layout that the answer recommends for its spare memory has a row, even if it is faster without."""
+        """Layouts of the table, by law, then those without an estimate if rows are left; if none fits, the smallest."""
         laws, most = self.laws, self.limit or len(self.shown)
         if not laws:  # the larger ones are lazy
             return [self.found.larger[:most]]
-        for law, (best, *_) in by_law(self.roomy).items():
-            found = laws.get(law, [])
-            if found and self.is_tight(found[0]) and best not in found:
-                laws[law] = sorted([*found, best], key=ORDERS[self.by])
         untimed = laws.pop("", [])
         sections = list[Sequence[Candidate]]()
         for number, found in enumerate(laws.values()):
@@ -256,8 +249,7 @@ def plan(
         batch = build.fewest_words(request, "for this layout" if complete else "that every layout can run")
     if recipe is not None:
         tried = (recipe.recompute,) if "recompute" in given else RECOMPUTE
-        least = by == "memory"
-        search = TrainingSearch(model, recipe, work, fit.usable, recompute=tried, least=least)
+        search = TrainingSearch(model, recipe, work, fit.usable, recompute=tried, least=by == "memory")
         found = search.result(meshes, given=complete)
     else:
         found = search_serving(model, work, meshes, fit.usable, dtype, width(dtypes(dtype, kv_dtype)[1]))
@@ -272,10 +264,6 @@ def plan(
                 raise
             reason = error.message.removeprefix(f"{model.name}: ")
     by, ranked, reason = ranking(found, estimates, by, reason)
-    roomy: Sequence[Candidate] = ()
-    if recipe is not None and not complete and any(fit.is_tight(each[0].bytes) for each in by_law(ranked).values()):
-        with_room = TrainingSearch(model, recipe, work, fit.roomy, recompute=tried, least=least).result(meshes)
-        roomy = ranking(with_room, estimates, by if estimates is None else None)[1]
     best, lines = (ranked or found.larger)[0], None
     received = 0 if recipe is None else search.receive_buffers(best)
     if complete and recipe is None:
@@ -284,9 +272,7 @@ def plan(
         lines = search.collectives(best.mesh, best.batch, best.recompute)
     options = {name: value for name, value in given.items() if name not in ("recompute", "gradient_accumulation")}
     options |= {"dtype": dtype, "kv_dtype": kv_dtype}
-    one = Plan(
-        model, work, gpus, fit, recipe, options, by, found, ranked, lines, estimates, reason, received, roomy, limit
-    )
+    one = Plan(model, work, gpus, fit, recipe, options, by, found, ranked, lines, estimates, reason, received, limit)
     what = f"serving in {selection.format_name(model, dtype)}, {build.workload_words([model], request)}"
     if recipe is not None:
         precision, many = states.precision(replace(recipe, mesh=Mesh(fsdp=gpus))), recipe.gradient_accumulation
@@ -410,19 +396,19 @@ def _answer(one: Plan) -> str:
         return f"None of {counted:,} layouts of {one.devices} fits in {size}. The smallest {needs}, {over}."
     if len(one.first_by_law) > 1:
         each = [f"under {law}: {_named(first)}, {_takes(one, first)}" for law, first in one.first_by_law.items()]
-        return f"{many:,} layouts fit. Fastest {'; '.join(each)}.{_with_room(one)}"
+        return f"{many:,} layouts fit. Fastest {'; '.join(each)}."
     best = one.ranked[0]
     sentence = f"{_named(best)}, {_worth(one, best)}"
     if one.by == "sent" and (idle := _bubble(one, best)):
         sentence += f"; pipeline bubble {units.percent(idle)} of the computing time"
     if many == 1:
-        return f"One layout of {one.devices} fits: {sentence}.{_with_room(one)}"
+        return f"One layout of {one.devices} fits: {sentence}."
     fit, first, timed = f"{many:,} layouts fit", FIRST[one.by], len(one.timed)
     if one.reason:
         fit += "; none has a time estimate"
     if one.by == "time" and timed < many:
         first = f"{f'Fastest of the {timed:,}' if timed > 1 else 'The only one'} with a time estimate"
-    return f"{fit}. {first}: {sentence}.{_with_room(one)}"
+    return f"{fit}. {first}: {sentence}."
 
 
 def _worth(one: Plan, of: Candidate) -> str:
@@ -434,23 +420,6 @@ def _worth(one: Plan, of: Candidate) -> str:
 
 FIRST = {"time": "Fastest", "memory": "Least memory", "sent": "Least communication"}
 """The first layout in words, by what layouts are sorted by."""
-
-
-def _with_room(one: Plan) -> str:
-    """The best layouts with room for what the CUDA allocator reserves, of laws whose best has none."""
-    roomy = by_law(one.roomy)
-    laws = [law for law, found in one.laws.items() if one.is_tight(found[0]) and law in roomy]
-    if one.by == "time":
-        laws = [law for law in laws if law]
-
-    def words(law: str) -> str:
-        tight, of = one.laws[law][0], roomy[law][0]
-        smaller = f" at micro-batch {_micro_batches(one, of)[0]:,}" if _named(of) == _named(tight) else ""
-        under = f" under {law}" if len(one.first_by_law) > 1 else ""
-        first = f"{FIRST[one.by]}{under} with {model_notes.SHARE} to spare for the CUDA allocator"
-        return f" {first}: {_named(of)}{smaller}, {_worth(one, of)}."
-
-    return "".join(map(words, laws))
 
 
 def _explained(one: Plan) -> str:
