@@ -121,10 +121,9 @@ def _corrected(one: Placement, error: Validation | None) -> str:
 
 
 class StepError(NamedTuple):
-    """The measured error of a training step's estimate: its median, None if it is not known, and a sentence about it.
-    `unmeasured`: the dtype of the matmuls, if only steps in fp8 were measured."""
+    """A sentence about the measured error of a training step's estimate. `unmeasured`: the dtype of the matmuls, if
+    only steps in fp8 were measured."""
 
-    median: float | None
     sentence: str
     unmeasured: str = ""
 
@@ -139,22 +138,22 @@ class StepError(NamedTuple):
 
 
 def step_error(alike: str, device: Device, link: Link | None, dtype: str) -> StepError:
-    """The measured error of a training step's estimate; of two stacks the larger median. `alike`: the measured steps
-    that it is like. `link`: of all devices. `dtype`: of the matmuls."""
+    """The measured error of a training step's estimate. `alike`: the measured steps that it is like. `link`: of all
+    devices. `dtype`: of the matmuls."""
     if reason := unmeasured_step(device, link, alike):
-        return StepError(None, _unknown(reason))
+        return StepError(_unknown(reason))
     others, unmeasured = "Expect larger errors with other software", "" if dtype == "fp8" else dtype
     if alike == "stacks":
         stacks = " and ".join(f"{units.percent(one.median)} with {name}" for name, one in NEWER_STACKS.items())
         sentence = f"Median error on fp8 steps (2024 to 2026): {stacks}. {others}."
-        return StepError(max(one.median for one in NEWER_STACKS.values()), sentence, unmeasured)
+        return StepError(sentence, unmeasured)
     if (newer := NEWER_LAYOUTS.get(alike)) is not None:
         fitted = "one constant was fitted to these steps" if newer.chosen else "no constant was fitted to these steps"
         sentence = (
             f"Median error {units.percent(newer.median)} on {newer.runs} steps {alike} ({newer.stack}, 2024 to 2026);"
             f" {fitted}. {others}."
         )
-        return StepError(newer.median, sentence, unmeasured if newer.fp8_only else "")
+        return StepError(sentence, unmeasured if newer.fp8_only else "")
     error, here = reported(alike, "step"), VALIDATED[alike, "step"].on.get(device.id, 0)
     steps = f"median error {units.percent(error.median)} on {error.runs:,} steps"
     if alike == "divided":
@@ -164,7 +163,7 @@ def step_error(alike: str, device: Device, link: Link | None, dtype: str) -> Ste
     else:
         fitted = f"{here:,} steps on this device were" if here else "no step on this device was"
         sentence = f"MPT under FSDP (llm-foundry, 2023): {steps} that were not fitted; {fitted} fitted."
-    return StepError(error.median, sentence)
+    return StepError(sentence)
 
 
 def _unknown(reason: str) -> str:

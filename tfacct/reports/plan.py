@@ -514,26 +514,13 @@ def _step_of(one: Plan, of: Candidate) -> tuple[str, Device, Link | None, str]:
     return steps_alike(one.model, device, trained), device, link, dtype
 
 
-def _tie(one: Plan) -> str | None:
-    """Whether the first layouts of two laws differ by more than the errors of their times; if not, the command of the
-    other one."""
+def _other_law(one: Plan) -> str:
+    """The command of the fastest layout by the second law: times by two laws are not compared."""
     firsts = list(one.first_by_law.values())
     if len(firsts) < 2:
-        return None
-    from tfacct.reports import estimates
-
-    seconds = sorted(of.estimate.seconds for of in firsts if of.estimate is not None)
-    times, apart = units.time_range(seconds).replace(" … ", " and "), seconds[-1] / seconds[0] - 1
-    medians = (estimates.step_error(*_step_of(one, of)).median for of in firsts)
-    errors = [median for median in medians if median is not None]
-    if len(errors) < len(firsts):
-        tie = f"The errors of the two estimates ({times}) are not known"
-    elif apart < (most := max(errors)):
-        tie = f"A tie: {times} differ by {units.percent(apart)}, less than the larger error ({units.percent(most)})"
-    else:
-        both = " and ".join(map(units.percent, errors))
-        return f"{times} differ by {units.percent(apart)}, more than the errors of the two estimates ({both})."
-    return f"{tie}. Measure both. Memory of {_layout_of(firsts[1])}: {_command(one, firsts[1])}"
+        return ""
+    both = f"Times under {' and '.join(one.first_by_law)} are fitted to different runs: measure both"
+    return f"{both}. Memory of {_layout_of(firsts[1])}: {_command(one, firsts[1])}"
 
 
 def _of_first(one: Plan, what: str) -> str:
@@ -615,7 +602,7 @@ NOTES: tuple[NoteRow, ...] = (
     NoteRow("allocator", 1, _tight, f"{{}} may run out of memory: {model_notes.RESERVED}"),
     NoteRow("whole_experts", 1, lambda one: one.recipe is not None and _whole_experts(one)),
     NoteRow("recomputed_sends", 1, _sends_again, "Not included: bytes that recomputed layers send again."),
-    NoteRow("laws", 1, _tie),
+    NoteRow("laws", 1, _other_law),
     NoteRow("error", 1, lambda one: len(one.first_by_law) < 2 and _errors(one)),
     NoteRow("tp_plan", 1, _other_tp_plan),
     NoteRow("no_time", 1, lambda one: one.reason, "No time estimate: {}."),
