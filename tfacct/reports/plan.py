@@ -337,14 +337,11 @@ def _layout_of(one: Candidate) -> str:
 
 
 def _typed(one: Plan, command: str, of: Candidate) -> str:
-    """A command about a layout. The batch of `plan` is that of all devices, and it would try other recomputations and
-    micro-batches."""
-    sizes, batch, times, count = sizes_of(of.mesh), of.batch, of.times, one.gpus
+    """A command about a layout."""
+    sizes, count = sizes_of(of.mesh), one.gpus
     if one.recipe is None:  # one of the replicas, with its part of the batch
         sizes.pop("dp", None)
         count = ranks_of(replace(of.mesh, dp=1))
-    elif command == "plan":
-        batch, times = one.work.batch, one.recipe.gradient_accumulation
     elif sizes == {"fsdp": one.gpus}:  # the default layout of devices
         sizes = {}
     context = one.work.context
@@ -353,11 +350,10 @@ def _typed(one: Plan, command: str, of: Candidate) -> str:
         "ctx": context if context % 1024 else f"{context // 1024}k",
         "source": None if one.work.source == (one.model.source or 0) else one.work.source,
         **one.given,
-        "recompute": of.recompute if command == "plan" or of.recompute != RECOMPUTE[0] else None,
-        "by": one.by if command == "plan" and one.by == "memory" else None,
+        "recompute": None if of.recompute == RECOMPUTE[0] else of.recompute,
         **sizes,
-        "batch": batch if batch > 1 else None,
-        "accumulate": times if times > 1 else None,
+        "batch": of.batch if of.batch > 1 else None,
+        "accumulate": of.times if of.times > 1 else None,
         "on": f"{count}x{one.fit.each}" if count > 1 else one.fit.each,
     }
     return _with_usable(one, f"tfacct {command} {build.typed_model(one.model)}{typed_options(given.items())}")
@@ -627,12 +623,6 @@ NOTES: tuple[NoteRow, ...] = (
         "Layouts without a time estimate ({:,}) come last, sorted by bytes sent.",
     ),
     NoteRow("time", 2, lambda one: one.timed and f"{_of_first(one, 'time')}: {_time_command(one, one.timed[0])}"),
-    NoteRow(
-        "collectives",
-        2,
-        lambda one: one.recipe is not None and one.lines is None and _typed(one, "plan", one.shown[0]),
-        "Collectives of the first layout: {}",
-    ),
     NoteRow("links", 2, lambda one: [link.words for of in one.timed[:1] for link in of.links]),
     NoteRow(
         "batch",
