@@ -28,7 +28,7 @@ from tfacct.parallel.pipeline import bubble
 from tfacct.parallel.search import label, layouts_with, sizes_of
 from tfacct.parallel.support import gathers_heads, unsupported_part
 from tfacct.reports import build, comms, model_notes
-from tfacct.reports.ranks import ROUTING, receive_buffers, whole_experts_note
+from tfacct.reports.ranks import ROUTING, whole_experts_note
 from tfacct.timing.layout_time import Order, Times, by_law, ranking
 from tfacct.timing.placement import Deployment
 from tfacct.timing.step_estimate import step_estimate, steps_alike
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
 AT_MOST = 10
 """Rows of the table by default."""
-LEAST_SHARE = Fraction(1, 20)
-"""Share of the memory of the first layout from which on its receive buffers are named."""
 TIGHT = "*"
 """The sign of a training step that fits, but not with what the CUDA allocator reserves."""
 LARGEST = 2**20
@@ -125,8 +123,8 @@ class Plan:
 
     `given`: options of the question, which the printed commands repeat. `ranked`: a candidate of each layout that fits,
     the best first by `by`. `lines`: collectives of a layout that was given.
-    `estimates`: the estimator of their time, or None; `reason`: why there is none. `received`: bytes of receive buffers
-    of the first layout. `limit`: rows of the table, 0 for all.
+    `estimates`: the estimator of their time, or None; `reason`: why there is none. `limit`: rows of the table, 0 for
+    all.
     """
 
     model: LoadedModel
@@ -141,7 +139,6 @@ class Plan:
     lines: list[Collective] | None
     estimates: Times | None
     reason: str
-    received: int
     limit: int
 
     @property
@@ -265,14 +262,13 @@ def plan(
             reason = error.message.removeprefix(f"{model.name}: ")
     by, ranked, reason = ranking(found, estimates, by, reason)
     best, lines = (ranked or found.larger)[0], None
-    received = 0 if recipe is None else search.receive_buffers(best)
     if complete and recipe is None:
         lines = serving_collectives(model, best.mesh, replace(work, batch=best.batch), dtype)
     elif complete:
         lines = search.collectives(best.mesh, best.batch, best.recompute)
     options = {name: value for name, value in given.items() if name not in ("recompute", "gradient_accumulation")}
     options |= {"dtype": dtype, "kv_dtype": kv_dtype}
-    one = Plan(model, work, gpus, fit, recipe, options, by, found, ranked, lines, estimates, reason, received, limit)
+    one = Plan(model, work, gpus, fit, recipe, options, by, found, ranked, lines, estimates, reason, limit)
     what = f"serving in {selection.format_name(model, dtype)}, {build.workload_words([model], request)}"
     if recipe is not None:
         precision, many = states.precision(replace(recipe, mesh=Mesh(fsdp=gpus))), recipe.gradient_accumulation
@@ -528,25 +524,6 @@ def _some(one: Plan, which: Callable[[Candidate], bool]) -> bool:
     return any(map(which, one.shown[:AT_MOST]))
 
 
-def _few_microbatches(one: Plan) -> str:
-    """A batch with eight micro-batches for each stage that waits, if less than half of the time is computing."""
-    of = one.shown[0]
-    idle = _bubble(one, of)
-    if idle is None or idle < 1:
-        return ""
-    times = rounded_up(8 * (of.mesh.pp - 1), _micro_batches(one, of)[1])
-    now = f"The pipeline bubble is {units.percent(idle)} of the computing time, because there are few micro-batches"
-    return f"{now}; with {option('batch', times * one.work.batch)}, it is {units.percent(idle / times)}."
-
-
-def _received(one: Plan) -> str | None:
-    """The receive buffers of a pipeline stage, if they are a large part of the first layout's memory."""
-    of = one.shown[0]
-    if not one.received or one.received < LEAST_SHARE * of.bytes:
-        return None
-    return f"{_of_first(one, 'memory')} includes {receive_buffers(one.received, _micro_batches(one, of)[1])}."
-
-
 def _whole_experts(one: Plan) -> str | None:
     """The note on the first layout with more FSDP ranks than experts."""
     found = ((of, whole_experts_note(one.model, of.mesh)) for of in one.shown[:AT_MOST])
@@ -588,7 +565,6 @@ def _skipped(one: Plan) -> str:
 
 NOTES: tuple[NoteRow, ...] = (
     NoteRow("command", 1, lambda one: f"{_of_first(one, 'memory')}: {_command(one, one.shown[0])}"),
-    NoteRow("few_microbatches", 1, _few_microbatches),
     NoteRow(
         "gathered",
         1,
@@ -603,7 +579,6 @@ NOTES: tuple[NoteRow, ...] = (
     NoteRow("tp_plan", 1, _other_tp_plan),
     NoteRow("no_time", 1, lambda one: one.reason, "No time estimate: {}."),
     NoteRow("skipped", 1, _skipped),
-    NoteRow("received", 1, _received),
     NoteRow("files", 1, lambda one: one.recipe is None and model_notes.files_notes([one.model], one.given["dtype"])),
     NoteRow("error", 2, lambda one: len(one.first_by_law) > 1 and _errors(one)),
     NoteRow("usable", 2, lambda one: one.fit.notes),

@@ -314,11 +314,6 @@ class TrainingSearch:
         sent = sum(one.sent for one in self.collectives(mesh, batch, how))
         return Candidate(mesh, batch, self._sequences(mesh) // batch, size, sent, how)
 
-    def receive_buffers(self, one: Candidate) -> int:
-        """Bytes of receive buffers on the pipeline rank with the highest peak; 0 without a pipeline."""
-        step = max(self._steps(one.mesh, one.batch, one.recompute), key=self._peak)
-        return 0 if step.stage is None else int(step.stage.buffers)
-
     # The step of one layout.
 
     def _recipe(self, mesh: Mesh, batch: int, how: str) -> Recipe:
