@@ -380,12 +380,10 @@ def _time_command(one: Plan, of: Candidate) -> str | None:
 def _answer(one: Plan) -> str:
     many, counted = len(one.ranked), one.found.counted
     if not many:
-        nearest, size = one.found.larger[0], one.fit.size
-        needs = f"({_named(nearest)}) needs {units.binary(nearest.bytes)}"
-        over = f"{units.binary(nearest.bytes - one.fit.usable)} more"
-        if counted == 1:
-            return f"Does not fit: the only layout of {one.devices} {needs}, {over} than the usable {size}."
-        return f"None of {counted:,} layouts of {one.devices} fits in {size}. The smallest {needs}, {over}."
+        smallest, usable = one.found.larger[0], one.fit.usable
+        which = f"the smallest of {units.number_of(counted, 'layout')} of {one.devices} ({_named(smallest)})"
+        over = f"{units.binary(smallest.bytes - usable)} more than the usable {one.fit.size}"
+        return f"Does not fit: {which} needs {units.binary(smallest.bytes)}, {over}."
     if len(one.first_by_law) > 1:
         each = [f"under {law}: {_named(first)}, {_takes(one, first)}" for law, first in one.first_by_law.items()]
         return f"{many:,} layouts fit. Fastest {'; '.join(each)}."
@@ -393,13 +391,10 @@ def _answer(one: Plan) -> str:
     sentence = f"{_named(best)}, {_worth(one, best)}"
     if one.by == "sent" and (idle := _bubble(one, best)):
         sentence += f"; pipeline bubble {units.percent(idle)} of the computing time"
-    if many == 1:
-        return f"One layout of {one.devices} fits: {sentence}."
-    fit, first, timed = f"{many:,} layouts fit", FIRST[one.by], len(one.timed)
-    if one.reason:
-        fit += "; none has a time estimate"
-    if one.by == "time" and timed < many:
-        first = f"{f'Fastest of the {timed:,}' if timed > 1 else 'The only one'} with a time estimate"
+    fit, first = f"{units.number_of(many, 'layout')} fit{'s' if many == 1 else ''}", FIRST[one.by]
+    fit += "; none has a time estimate" if one.reason else ""
+    if one.by == "time" and len(one.timed) < many:
+        first += " with a time estimate"
     return f"{fit}. {first}: {sentence}."
 
 
