@@ -233,12 +233,10 @@ def test_no_layout_is_tried_twice_and_each_has_all_ranks(name: str) -> None:
     assert len({*found}) == len(found) and {mesh.ranks for mesh in found} == {64}
 
 
-def test_an_encoder_sends_what_it_reads(run: Run) -> None:
-    asked = ("plan", "bert-base", "--on", "4x8GB", "--ctx", "512", "--batch", "64")
+def test_an_encoder_sends_what_it_reads() -> None:
     found = tfacct.load("bert-base").plan(on="4x8GB", ctx=512, batch=64)
     sent = {row["pp"]: row["sent_bytes"] for row in found.layouts if row["tp"] == 1}
     assert sent == {1: 0, 2: 32 * 512 * 768 * 2, 4: 64 * 512 * 768 * 2}  # the residual stream of all tokens, in bf16
-    assert "Bytes sent are for one pass over each sequence." in run(*asked).out_line
 
 
 def test_the_command_of_a_file_and_of_a_field_runs(run: Run, tmp_path: Path) -> None:

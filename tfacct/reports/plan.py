@@ -28,7 +28,7 @@ from tfacct.parallel.pipeline import bubble
 from tfacct.parallel.search import label, layouts_with, sizes_of
 from tfacct.parallel.support import gathers_heads, unsupported_part
 from tfacct.reports import build, comms, model_notes
-from tfacct.reports.ranks import ROUTING, whole_experts_note
+from tfacct.reports.ranks import ROUTING
 from tfacct.timing.layout_time import Order, Times, by_law, ranking
 from tfacct.timing.placement import Deployment
 from tfacct.timing.step_estimate import step_estimate, steps_alike
@@ -519,12 +519,6 @@ def _some(one: Plan, which: Callable[[Candidate], bool]) -> bool:
     return any(map(which, one.shown[:AT_MOST]))
 
 
-def _whole_experts(one: Plan) -> str | None:
-    """The note on the first layout with more FSDP ranks than experts."""
-    found = ((of, whole_experts_note(one.model, of.mesh)) for of in one.shown[:AT_MOST])
-    return next((f"{label(of.mesh)}: {note}" for of, note in found if note), None)
-
-
 def _tight(one: Plan) -> str | None:
     """What may run out of memory: rows with a sign, or the layout that was given."""
     if one.some_tight:
@@ -567,7 +561,6 @@ NOTES: tuple[NoteRow, ...] = (
         "The cache is sharded by heads, as in vLLM. Bytes sent are of transformers' plan, which gathers heads.",
     ),
     NoteRow("allocator", 1, _tight, f"{{}} may run out of memory: {model_notes.RESERVED}"),
-    NoteRow("whole_experts", 1, lambda one: one.recipe is not None and _whole_experts(one)),
     NoteRow("recomputed_sends", 1, _sends_again, "Not included: bytes that recomputed layers send again."),
     NoteRow("laws", 1, _other_law),
     NoteRow("error", 1, lambda one: len(one.first_by_law) < 2 and _errors(one)),
@@ -600,18 +593,6 @@ NOTES: tuple[NoteRow, ...] = (
         lambda one: one.recipe is not None,
         "micro-batch × number: sequences of a micro-batch on a rank × micro-batches per optimizer step. sent: per"
         " optimizer step; DDP reduces gradients once per step, sharded layouts once per micro-batch.",
-    ),
-    NoteRow(
-        "pipeline",
-        3,
-        lambda one: one.recipe is not None and _some(one, lambda of: of.mesh.pp > 1 and not of.mesh.microbatches),
-        "Pipeline stages run one sequence per micro-batch, in a 1F1B schedule.",
-    ),
-    NoteRow(
-        "replicas",
-        3,
-        lambda one: one.recipe is None and ("new token of" if one.model.has_cache else "pass over"),
-        "The batch is split over the replicas. Bytes sent are for one {} each sequence.",
     ),
     NoteRow(
         "idle",
