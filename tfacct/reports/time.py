@@ -524,16 +524,6 @@ def _fit_note(one: StepEstimate) -> str:
     return f"With any kernels, the step needs at least {units.binary(least)}: {LEAST[one.trained.accumulate > 1]}."
 
 
-def _layout(one: StepEstimate) -> str:
-    if not one.trained.megatron:
-        return "FSDP over all devices" if one.trained.mesh.ranks > 1 else ""
-    mesh, copies = one.trained.mesh, one.trained.mesh.ranks // one.trained.replica
-    sizes = {"tp": mesh.tp, "pp": mesh.pp, "cp": mesh.cp, "fsdp" if mesh.fsdp > 1 else "dp": copies, "ep": mesh.ep}
-    sp = " sp" if mesh.sp else ""
-    named = " ".join(f"{axis}={size}{sp if axis == 'tp' else ''}" for axis, size in sizes.items() if size > 1)
-    return f"{named}; attention is {'unfused' if one.alike == 'divided' else 'fused'}"
-
-
 def _assumed(one: StepEstimate) -> str:
     if one.stated_mfu is None:
         return ""
@@ -583,7 +573,6 @@ TRAIN_NOTES = (
         ),
         "MFU counts full attention and no recomputation{palm}.",
     ),
-    NoteRow("layout", 3, _if_timed(_layout), "Layout: {}."),
 )
 
 
