@@ -93,8 +93,6 @@ LIMITED_BY = {
     ("memory", "attention"): "KV cache",
 }
 """What kernels of a kind compute, or read, by what limits them."""
-IDLE = 0.25
-"""Idle share of a step from which on a note suggests more micro-batches."""
 PARTS = {
     "products": "matmuls of layers",
     "experts": "matmuls of experts",
@@ -531,11 +529,6 @@ def _assumed(one: StepEstimate) -> str:
     return f"{units.percent(one.stated_mfu)} MFU is your assumption, not an estimate.{recomputed}"
 
 
-def _idle(one: StepEstimate) -> dict[str, Any] | None:
-    idle = one.parts.get("waiting", 0.0) / one.parts.seconds
-    return {"share": idle, "more": option("gradient_accumulation")} if idle >= IDLE else None
-
-
 def _if_timed(when: Callable[[StepEstimate], Any], assumed: bool = False) -> Callable[[StepEstimate], Any]:
     """`when` of a step that may fit and has an estimate; `assumed`: also of one at a stated utilization."""
     return lambda one: one.memory.fits is not False and (assumed or one.stated_mfu is None) and when(one)
@@ -551,9 +544,6 @@ TRAIN_NOTES = (
         "error",
         1,
         _if_timed(lambda one: step_error(one.alike, one.device, one.link, one.trained.dtype).note()),
-    ),
-    NoteRow(
-        "waiting", 1, _if_timed(_idle), "Stages are idle for {share:.1%} of the step; try more micro-batches ({more})."
     ),
     NoteRow(
         "baseline",
