@@ -556,12 +556,8 @@ TRAIN_NOTES = (
     NoteRow(
         "mfu",
         3,
-        _if_timed(
-            lambda one: (
-                one.usual and {"palm": f"; PaLM's formula gives {palm:.1%}" if (palm := one.mfu("palm")) else ""}
-            )
-        ),
-        "MFU counts full attention and no recomputation{palm}.",
+        _if_timed(lambda one: one.mfu("full")),
+        "MFU counts full attention and no recomputation.",
     ),
 )
 
