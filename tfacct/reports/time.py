@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from operator import itemgetter
 from typing import Any, Literal, TypedDict
 
-from tfacct.accounts.metrics import Point
 from tfacct.accounts.step_flops import How
 from tfacct.base import units
 from tfacct.base.errors import UsageError, exclusive
@@ -24,7 +22,7 @@ from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import AnswerT
 from tfacct.output.keys import Keys, Object, values_of
-from tfacct.output.report import PLAIN, Amount, Column, NoteRow, Row, Table, notes
+from tfacct.output.report import PLAIN, Column, NoteRow, Row, Table, notes
 from tfacct.reports import build, model_notes
 from tfacct.reports.estimates import (
     CONVENTION,
@@ -48,7 +46,6 @@ from tfacct.timing.calibrated import ReferencePass, reference_pass
 from tfacct.timing.kernel_time import CONSTANTS, Step, Timed, least_read
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import StepEstimate, constants_of, fitting_options, step_estimate
-from tfacct.timing.utilization import flops_per_token
 from tfacct.timing.validated import BASELINE, STORED, Metric
 from tfacct.training.recipe import Recipe, batch_words
 from tfacct.training.states import precision
@@ -94,6 +91,7 @@ LIMITED_BY = {
 }
 """What kernels of a kind compute, or read, by what limits them."""
 PARTS = {
+    "step": "all FLOPs",
     "products": "matmuls of layers",
     "experts": "matmuls of experts",
     "head": "head",
@@ -448,8 +446,6 @@ def _train_table(one: StepEstimate) -> Table:
     """Seconds by part; of a step that does not fit, its memory."""
     if one.memory.fits is False:
         return _missing_memory(one)
-    if one.stated_mfu is not None:
-        return _stated_table(one, one.stated_mfu)
     seconds = one.parts.seconds
     rows: list[Row] = [
         {"what": PARTS[name], "seconds": part, "share": part / seconds} for name, part in one.parts.items() if part
@@ -466,18 +462,6 @@ def _train_table(one: StepEstimate) -> Table:
 def _recounts(one: StepEstimate) -> bool:
     """True if the baseline counts recomputed FLOPs."""
     return one.trained.megatron and one.trained.recompute != "none"
-
-
-def _stated_table(one: StepEstimate, mfu: float) -> Table:
-    """The FLOPs of a step on each device, at a stated share of its peak."""
-    each, speed = flops_per_token(Point(one.model.ledger, one.work, train=True)), one.device.peak["bf16"] * mfu
-    rows: list[Row] = [
-        {"what": "FLOPs per token", "value": Amount(each, "flops")},
-        {"what": "tokens of a step", "value": Amount(Fraction(one.trained.tokens, one.trained.replica), "count")},
-        {"what": f"FLOP/s at {units.percent(mfu)} of the bf16 peak", "value": Amount(speed, "flops")},
-    ]
-    totals: list[Row] = [{"what": "step", "value": f"≈ {units.seconds(one.parts.seconds)}"}]
-    return (Column("what", "on each device"), Column("value", "", "amount")), (tuple(rows),), tuple(totals)
 
 
 def _missing_memory(one: StepEstimate) -> Table:
