@@ -386,12 +386,6 @@ NOTES = (
         lambda served: served.work.tokens > 1 and model_notes.attends([served.one.model]),
         "FLOPs of attention are those of the pairs inside the mask, as `flops --masked` counts them.",
     ),
-    NoteRow(
-        "prompt",
-        1,
-        lambda served: served.work.tokens == 1 and option("prefill", True),
-        "{} gives the time of a prompt.",
-    ),
     HEAD_NORMS,
     FILES,
     RANGE,
