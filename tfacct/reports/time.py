@@ -602,12 +602,6 @@ def _calibrated_table(one: ReferencePass, device: devices.Device) -> Table:
     return (Column("kernel", "lines"), *TIMES_AND_FLOPS, *ESTIMATED), (rows,), _totals("pass", totals)
 
 
-def _run_words(one: ReferencePass) -> str:
-    step = " --train" if one.train else " --decode" if _decodes(one) else ""
-    size = f"--ctx {one.work.context} --batch {one.work.batch} --dtype {one.on.dtype}"
-    return spelled(f"`tfacct mfu {build.typed_name(one.model)} --run {size}{step}` runs it.", "measure() runs it.")
-
-
 CALIBRATED_NOTES = (
     NoteRow("doubtful", 1, lambda one: one.on.checks.doubtful, DOUBT),
     NoteRow(
@@ -620,8 +614,8 @@ CALIBRATED_NOTES = (
     NoteRow(
         "swept",
         2,
-        lambda one: {"on": one.on, "runs": _run_words(one)},
-        "Calibrated on {on.read}: {on.machine}, {on.threads_words}, torch {on.torch}. {runs}",
+        lambda one: {"on": one.on},
+        "Calibrated on {on.read}: {on.machine}, {on.threads_words}, torch {on.torch}.",
     ),
 )
 
