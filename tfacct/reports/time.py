@@ -187,9 +187,7 @@ class TimeTrainReport(build.ModelReport):
     usable_bytes: int = of_training(lambda one: one.memory.usable)
     value_seconds: float | None = of_training(lambda one: one.parts.seconds, when=_may_fit)
     interval_80_seconds: list[float] | None = of_training(lambda one: one.interval, when=_may_fit)
-    constant_utilization_seconds: float | None = of_training(
-        lambda one: one.usual if one.stated_mfu is None else None, when=_may_fit
-    )
+    constant_utilization_seconds: float | None = of_training(lambda one: one.usual, when=_may_fit)
     parts_seconds: dict[str, float] | None = of_training(lambda one: one.parts, when=_may_fit)
     tokens_per_second_each: float | None = of_training(lambda one: one.rate, when=_may_fit)
     mfu: float | None = of_training(lambda one: one.mfu("full"), when=_may_fit)

@@ -162,9 +162,9 @@ class StepEstimate:
     @property
     def usual(self) -> float | None:
         """Seconds of the step at the median utilization of measured runs; that of Megatron-LM counts recomputation.
-        None without a utilization."""
+        None without a utilization, or if one is stated."""
         mfu, point = self.mfu("full"), Point(self.model.ledger, self.work, train=True)
-        if mfu is None:
+        if mfu is None or self.stated_mfu is not None:
             return None
         seconds: float = self.parts.seconds * mfu / BASELINE[self.trained.megatron]["mfu"]
         again = recomputed_flops(point.ledger, point.at, self.trained.recompute) if self.trained.megatron else 0
