@@ -154,13 +154,6 @@ def reported(
     return mfu.mfu(presets.load(model), Request(ctx, batch=batch), on, **asked)
 
 
-def test_the_context_is_named_where_attention_alone_makes_a_run_impossible() -> None:
-    """5,000 tokens/s of Llama 3.1 8B: 126.9% at 131,072 tokens, 24.3% without attention; 25,000: 121.7% without."""
-    model = load("llama-3.1-8b")
-    assert model.mfu(on="h100", tokens_per_second=5_000).answer.endswith("Give your run's context with ctx.")
-    assert "is above 100%" in model.mfu(on="h100", tokens_per_second=25_000).answer
-
-
 def test_report_of_impossible_runs() -> None:
     fast = reported(tokens_per_second=600_000)
     assert fast.answer.endswith(

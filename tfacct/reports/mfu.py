@@ -88,18 +88,17 @@ class Run:
     def mfu(self) -> float:
         return self.per_token["full"] * self.each / self.peak
 
-    @property
-    def impossible_context(self) -> bool:
-        """True for a run that its attention at the longest context makes impossible."""
-        without = self.per_token["6nd"] * self.each / self.peak
-        return self.longest and without <= 1 < self.mfu
-
 
 NOTES = (
     NoteRow("implausible", 1, lambda run: run.point.train and _implausible(run)),
     NoteRow("expected", 1, lambda run: run.point.train and run.step_time is not None and _expected(run)),
     NoteRow("memory", 1, lambda run: run.point.train and _too_large(run)),
-    NoteRow("context", 1, lambda run: run.longest and not run.impossible_context and _longest(run), "Counted at {}"),
+    NoteRow(
+        "context",
+        1,
+        lambda run: run.longest and {"context": run.point.work.context, "option": option("ctx")},
+        "Counted at the model's longest context, {context:,}. Give your run's context with {option}.",
+    ),
     NoteRow(
         "source",
         2,
@@ -165,17 +164,10 @@ def mfu(
 
 
 def _answer(run: Run, on_each: str) -> str:
-    """The MFU, or why it is impossible."""
-    if run.impossible_context:
-        return f"An MFU of {units.percent(run.mfu)} is impossible: it is counted at {_longest(run)}"
+    """The MFU, or that it is above 100%."""
     used, most = (units.three(flops / 1e12) for flops in (run.per_token["full"] * run.each, run.peak))
     found = f"{units.percent(run.mfu)} MFU (full attention): {used} of {most} TFLOP/s{on_each}."
     return above_peak(run.mfu) or found
-
-
-def _longest(run: Run) -> str:
-    """The context of a run without one, and how to give it."""
-    return f"the model's longest context, {run.point.work.context:,}. Give your run's context with {option('ctx')}."
 
 
 def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int) -> float:
