@@ -40,16 +40,8 @@ LEAST = 1e12
 """The fewest FLOPs that are accepted for a named model: fewer are a typo."""
 SIZES = 1e6, 1e14
 """The smallest number of parameters, and of FLOPs, if no model is named: 10¹⁴ FLOPs train fewer than 10⁶ parameters."""
-MOST_TOKENS = 1e15
-"""The most FLOPs that are probably a number of tokens: a model has less than one token per parameter then."""
 UNSPENT: Spent = {"days": None, "device_hours": None, "cost": None}
 NOTES = (
-    NoteRow(
-        "few",
-        1,
-        lambda of: of["named"] and of["flops"] <= MOST_TOKENS and option("tokens", f"{of['flops'] / 1e12:g}T"),
-        "Less than one token per parameter: did you mean {}?",
-    ),
     NoteRow("experts", 1, lambda of: of["experts"], "Parameters (N) are active parameters."),
     NoteRow(
         "fits",
