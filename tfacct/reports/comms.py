@@ -10,7 +10,6 @@ from tfacct.base import units
 from tfacct.base.errors import UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger import paths
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.storage import DEFAULT_DTYPE
 from tfacct.ledger.workload import Request, sequences_only
@@ -290,25 +289,19 @@ def _routing(about: Comms) -> str:
     return f"The fullest rank of ep receives {float(about.mesh.imbalance):g} times as many tokens as the mean."
 
 
-def tp_plan_note(lines: Iterable[Collective]) -> str:
-    """What Megatron-LM reduces less often than torch's plan: gradients of the inputs of matmuls, in layers."""
-    calls: dict[tuple[str, int], dict[str, int]] = {}
-    for line in lines:
-        if (line.over, line.when, line.kind, line.of) == ("tp", "backward", "all-reduce", "stream"):
-            of_tensor = calls.setdefault((paths.module_of(line.what), line.bytes // line.calls), {})
-            of_tensor[line.what] = of_tensor.get(line.what, 0) + line.calls
-    torch, megatron = (sum(choose(each.values()) for each in calls.values()) for choose in (sum, max))
-    if torch == megatron:
-        return ""
-    apart = [what.rpartition(".")[2].removesuffix("_proj") for each in calls.values() if len(each) > 1 for what in each]
-    return (
-        f"torch's plan reduces the input gradients of {', '.join(dict.fromkeys(apart))} one by one, with {torch:,}"
-        f" all-reduces. Megatron-LM needs {megatron:,} ({option('tp_plan', 'megatron')})."
-    )
+def _summed_late(about: Comms) -> bool:
+    """True under torch's plan, which reduces each matmul's gradient of its input."""
+    mesh = about.mesh
+    return about.train and mesh.tp > 1 and not mesh.sp and mesh.plan == "torch"
 
 
 NOTES: tuple[NoteRow, ...] = (
-    NoteRow("tp_plan", 1, lambda about: tp_plan_note(about.sent.lines)),
+    NoteRow(
+        "tp_plan",
+        1,
+        lambda about: _summed_late(about) and option("tp_plan", "megatron"),
+        "{} needs fewer all-reduces: gradients of one tensor are summed first.",
+    ),
     NoteRow("stored", 2, _stored),
     NoteRow(
         "fsdp",

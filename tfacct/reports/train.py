@@ -738,21 +738,15 @@ def _prepared(step: Step) -> str:
 
 
 def _sent(step: Step) -> str:
-    """What a rank sends, also under Megatron-LM's plan if it sends less; nothing on one device."""
+    """What a rank sends; nothing on one device."""
     if step.recipe.mesh is None:
         return ""
-    from tfacct.training.layouts import sent_bytes
-
-    mesh, over = step.mesh, step.sent_over
-    whose = "The busiest rank sends" if mesh.pp > 1 else "Each rank sends"
+    over = step.sent_over
+    whose = "The busiest rank sends" if step.mesh.pp > 1 else "Each rank sends"
     again = "; bytes that recomputed layers send again are not included" if step.recipe.has_uncounted_sends else ""
-    size, other = sum(over.values()), ""
-    if mesh.tp > 1 and not mesh.sp and step.recipe.lora is None:
-        plan = replace(step.recipe, mesh=replace(mesh, plan="megatron"))
-        less = sent_bytes(step.memory.model, step.memory.work, plan)
-        other = f"; {units.binary(less)} with {option('tp_plan', 'megatron')}" if less < size else ""
+    size = sum(over.values())
     by = f" ({_sizes(over, size)})" if len(over) > 1 else ""
-    return f"{whose} {units.binary(size)} per step{by}{other}{again}."
+    return f"{whose} {units.binary(size)} per step{by}{again}."
 
 
 def buckets(step: Step) -> str | None:
