@@ -18,7 +18,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, NoteRow, Table, notes
 from tfacct.parallel.collectives import Collective, Kind, Of, Over, When, sent_over
-from tfacct.parallel.mesh import Mesh, checked, padded_axes
+from tfacct.parallel.mesh import Mesh, checked
 from tfacct.parallel.model_collectives import Ends, RankCollectives, checked_ends, rank_collectives
 from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.parallel.rules import AfterHead
@@ -244,41 +244,31 @@ def table(lines: Iterable[Collective]) -> Table:
 
 
 def _stored(about: Comms) -> str:
-    sent, fsdp = about.sent, about.mesh.fsdp > 1
-    uneven_ranks = fsdp or len({*sent.stored_by_stage}) > 1 or padded_axes(about.model.ledger, about.mesh)
-    which = "The fullest rank" if uneven_ranks else "Each rank"
-    padding = ", padding included" if fsdp else ""
-    return f"{which} stores {units.people(sent.stored)} of {units.people(sent.whole)} parameters{padding}."
+    stored, whole = (units.people(count) for count in (about.sent.stored, about.sent.whole))
+    padding = ", padding included" if about.mesh.fsdp > 1 else ""
+    return f"The fullest rank stores {stored} of {whole} parameters{padding}."
 
 
 def _stages(about: Comms) -> list[str]:
     mesh, sent = about.mesh, about.sent
     if mesh.pp == 1:
         return []
-    most = "as much as any other" if len({*sent.sent_by_stage}) == 1 else "the most"
-    shown = f"{stage_sizes(about.model.ledger, mesh)} Shown: a rank of stage {sent.stage:,}, which sends {most}."
+    shown = f"{stage_sizes(about.model.ledger, mesh)} Shown: a rank of stage {sent.stage:,}; no stage sends more."
     return [shown, *([bubble_note(mesh, microbatches(mesh, sent.work.axes(), True))] if about.train else [])]
 
 
 def _replicas(about: Comms) -> str:
     """What data-parallel replicas shard, and how they reduce gradients."""
     mesh = about.mesh
-    if mesh.dp == 1:
+    if mesh.dp == 1 or not about.train:
         return ""
     each = f"{mesh.dp:,} replicas each have their own batch"
-    if not about.train:
-        return f"{each}."
     if mesh.fsdp > 1:
         return f"{each} and all-reduce the gradients that FSDP has scattered (HSDP)."
-    sentence = f"{each}; gradients are reduced in buckets of 25 MiB, the first of 1 MiB (DDP)."
-    if mesh.zero:
-        also = " and gradients" if mesh.zero > 1 else ""
-        sentence = f"{each} and shard optimizer state{also} (ZeRO {mesh.zero}); gradients are scattered layer by layer."
-    if mesh.ep == 1:
-        return sentence
-    if mesh.expert_replicas == 1:
-        return f"{sentence} Each expert is on one rank, so its gradient needs no reduction."
-    return f"{sentence} Each expert is on {mesh.expert_replicas:,} ranks, which all-reduce its gradient separately."
+    if not mesh.zero:
+        return f"{each}; gradients are reduced in buckets of 25 MiB, the first of 1 MiB (DDP)."
+    also = " and gradients" if mesh.zero > 1 else ""
+    return f"{each} and shard optimizer state{also} (ZeRO {mesh.zero}); gradients are scattered layer by layer."
 
 
 def _routing(about: Comms) -> str:
