@@ -677,19 +677,6 @@ def _packed(step: Step) -> str:
     return f"One row of {tokens:,} tokens with a mask between sequences; {flash}."
 
 
-def _precision(step: Step) -> str | None:
-    """Which dtypes weights, gradients and optimizer state have; None if all have one, as the title says."""
-    recipe = step.recipe
-    if recipe.weights_dtype == FP32:
-        copies = "gathered parameters" if recipe.shards_weights else "autocast copies"
-        return f"Weights, gradients and optimizer state are in fp32, {copies} in {recipe.dtype}."
-    if recipe.master_weights is not None:
-        cast = "gradients are cast to fp32 for the update"
-        gradients = "fp32 gradients are allocated during the whole step" if recipe.fp32_gradients else cast
-        return f"The optimizer updates fp32 master weights, counted as optimizer state; {gradients}."
-    return None
-
-
 def _scores(step: Step) -> str:
     """The peak with eager attention, if most of what it saves is attention scores; empty otherwise."""
     by_default = step.recipe.attention == "sdpa" and not step.does_not_fit
@@ -866,11 +853,6 @@ NOTES = (
     NoteRow("no_time", 2, _no_time),
     NoteRow("estimate", 2, lambda step: not step.memory.exact and _accuracy(step)),
     NoteRow("largest", 2, lambda step: _close(step) and _largest(step)),
-    NoteRow(
-        "precision",
-        2,
-        lambda step: step.recipe.lora is None and _precision(step),
-    ),
     NoteRow("sent", 2, lambda step: step.mesh.ep == 1 and not step.does_not_fit and _sent(step)),
     NoteRow(
         "embedding_rows",
