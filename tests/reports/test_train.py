@@ -237,19 +237,10 @@ def test_the_answer_on_devices(run: Run) -> None:
     )
     head = next(line for line in lines if line.startswith(" GiB on each GPU"))
     assert head.split()[4:] == ["weights", "optimizer", "gradients", "activations", "temp.", "total"]
-    steps = [
-        load("llama-3.1-8b").train(ctx="8k", fsdp=8, **recipe)
-        for recipe in ({"recompute": "full"}, {"master_weights": "fp32"})
-    ]
-    (recomputed, master), saved = (step.peak_bytes / 2**30 for step in steps), steps[0].saved_bytes / 2**30
-    both = (
-        f"--recompute full lowers the peak to {recomputed:.1f} GiB (saved activations 53.2 → {saved:.2f} GiB)"
-        " for 25% more FLOPs."
-        f" --master-weights fp32 alone raises the peak to {master:.1f} GiB."
-    )
-    assert both in " ".join(lines)
-    in_fp32 = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", H100, "--weights", "fp32").out
-    assert "master-weights" not in in_fp32
+    less = load("llama-3.1-8b").train(ctx="8k", fsdp=8, recompute="full")
+    peak, saved = (size / 2**30 for size in (less.peak_bytes, less.saved_bytes))
+    lever = f"--recompute full lowers the peak to {peak:.1f} GiB (saved activations 53.2 → {saved:.2f} GiB)"
+    assert f"{lever} for 25% more FLOPs." in " ".join(lines)
     (step,) = run("time", "llama-3.1-8b", "--ctx", "8k", "--train", "--on", H100, "--json").models
     seconds, rate = step["value_seconds"], step["tokens_per_second_each"]
     low, high = step["interval_80_seconds"]

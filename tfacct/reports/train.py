@@ -611,30 +611,15 @@ def _without_recompute(step: Step) -> str | None:
 
 
 def _lever(step: Step) -> str:
-    """The change that lowers the peak most, with its saved activations; and what fp32 master weights would add."""
-    if step.fits is not None and not step.fits["fits"]:
+    """The change that lowers the peak most, with its saved activations."""
+    found = step.lever
+    if found is None or step.does_not_fit:
         return ""
-    sentences = []
-    found, higher = step.lever, _with_master_weights(step)
-    if found is not None:
-        changed, unit = replace(step, memory=found["memory"]), units.binary_unit(step.saved_bytes)
-        saved, less = (units.in_binary_unit(each.saved_bytes, unit) for each in (step, changed))
-        activations = "" if saved == less else f" (saved activations {saved} → {less} {unit})"
-        price = f" for {found['costs']}" if found["costs"] else ""
-        sentences.append(f"{_typed(found)} lowers the peak to {_peak(changed.memory)}{activations}{price}.")
-    if higher is not None:
-        alone = "" if found is None else " alone"
-        sentences.append(f"{option('master_weights', FP32)}{alone} raises the peak to {higher}.")
-    return " ".join(sentences)
-
-
-def _with_master_weights(step: Step) -> str | None:
-    """The peak with fp32 master weights, if it is higher, of a step all in 16 bits; None for others."""
-    recipe = step.recipe
-    if recipe.lora or recipe.trained_dtype == FP32 or recipe.master_weights:
-        return None
-    higher = step.with_recipe(master_weights=FP32)
-    return None if higher is None or _peak(higher) == _peak(step.memory) else _peak(higher)
+    changed, unit = replace(step, memory=found["memory"]), units.binary_unit(step.saved_bytes)
+    saved, less = (units.in_binary_unit(each.saved_bytes, unit) for each in (step, changed))
+    activations = "" if saved == less else f" (saved activations {saved} → {less} {unit})"
+    price = f" for {found['costs']}" if found["costs"] else ""
+    return f"{_typed(found)} lowers the peak to {_peak(changed.memory)}{activations}{price}."
 
 
 def _no_time(step: Step) -> str:
