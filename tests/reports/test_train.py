@@ -3,7 +3,6 @@ output, refusal.
 """
 
 import json
-import re
 from collections import Counter
 from typing import Any
 
@@ -204,14 +203,7 @@ def test_the_largest_batch_is_printed(run: Run) -> None:
     peaks = (model.train(dtype="fp32", batch=batch).peak_bytes / 2**30 for batch in (5, 6, 7))
     assert [(1.17 * peak <= 77.5, peak <= 77.5) for peak in peaks] == [(True, True), (False, True), (False, False)]
     shown = run("train", "gpt2-xl", "--dtype", "fp32", "--on", "a100").out_line
-    sizes = re.search(
-        r"Largest batch: 6 \(5 with 17% to spare for the allocator\); with --recompute full, (\d+) "
-        r"\((\d+) with 17% to spare for the allocator\)\. "
-        r"Longest context at batch 1: 1,024\. ", shown)  # fmt: skip
-    assert sizes is not None
-    for batch, more in zip(map(int, sizes.groups()), (1, 1.17), strict=True):
-        peaks = (model.train(dtype="fp32", recompute="full", batch=size).peak_bytes for size in (batch, batch + 1))
-        assert [more * peak / 2**30 <= 77.5 for peak in peaks] == [True, False]
+    assert "Largest batch: 6 (5 with 17% to spare for the allocator). Longest context at batch 1: 1,024. " in shown
 
 
 @pytest.mark.parametrize("replicas", [{}, {"dp": 4}, {"dp": 4, "zero": 1}], ids=str)

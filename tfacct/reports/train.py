@@ -746,31 +746,20 @@ def _experts(step: Step) -> str:
 
 
 def _largest(step: Step) -> str | None:
-    """The largest batch, also with the change that lowers the peak most, and the longest context."""
-    one, limit, mesh = step.memory, step.limit, step.mesh
+    """The largest batch and the longest context that fit."""
+    one, limit = step.memory, step.limit
     if step.fits is None or limit is None:
         return None
-    each = ""
-    if mesh.batch_shards > 1:
-        each = " on each rank" if mesh.batch_shards == mesh.ranks else " on each data-parallel group"
-    each += f" in {mesh.microbatches:,} micro-batches" if mesh.pp > 1 and mesh.microbatches else ""
-    asked: list[tuple[str, Any, Recipe]] = [(f"largest batch{each}: ", largest_batch, one.recipe)]
-    if not step.does_not_fit and step.lever is not None:
-        asked.append((f"; with {_typed(step.lever)}, ", largest_batch, step.lever["memory"].recipe))
-    longest = ""
-    if not reads_images(one.model):
-        asked.append((f". Longest context at batch {one.work.batch:,}: ", largest_context, one.recipe))
-        if one.work.context == one.model.context:
-            longest = f", the model's longest: {option('ctx', 'S')} sets another"
-    words, before = "", None
-    for label, largest, recipe in asked:
-        most, roomy = found = [largest(one, size, recipe) for size in (limit.usable, limit.roomy)]
-        if found != before:
-            counted = label + ("any" if most == LONGEST else f"{most:,}")
-            words += counted if words or most else f"no batch fits at this context{longest}"
-            words += f" ({roomy:,} {ROOM})" if roomy < most else ""
-        before = found
-    return f"Without any change, {words}." if step.does_not_fit else f"{words[0].upper()}{words[1:]}."
+
+    def words(largest: Callable[..., int]) -> str:
+        most, roomy = (largest(one, size, one.recipe) for size in (limit.usable, limit.roomy))
+        return ("any" if most == LONGEST else f"{most:,}") + (f" ({roomy:,} {ROOM})" if roomy < most else "")
+
+    where = " on each data-parallel rank" if step.mesh.batch_shards > 1 else ""
+    batch = f"{'Without any change, largest' if step.does_not_fit else 'Largest'} batch{where}: {words(largest_batch)}."
+    if reads_images(one.model):
+        return batch
+    return f"{batch} Longest context at batch {one.work.batch:,}: {words(largest_context)}."
 
 
 def _stage(step: Step) -> str:
