@@ -351,9 +351,8 @@ def _answer(step: Step) -> str:
         of = _peak(one) if limit.device is None else _peak(one, limit.usable)
         words = f"Fits{' tightly' if _close(step) else ''} {where}: peak {of}, {phase}."
     else:
-        weights, peak = int(one.peak.weights), _peak(one)
-        alike = peak == units.binary(limit.usable)
-        needed = peak if limit.device is None and not alike else _needed(one, limit.usable)
+        weights, needed = int(one.peak.weights), _peak(one)
+        needed += "" if limit.device is None else f", and {units.binary(limit.usable)} is usable"
         needs = f"{'it' if one.recipe.mesh is None else 'each rank'} needs {needed}"
         if one.work.context == one.model.context:  # perhaps because no other is given
             needs = f"at context {one.work.context:,}, {needs}"
@@ -372,14 +371,6 @@ def _peak(one: TrainingMemory, usable: int | None = None) -> str:
     least, most = (units.in_binary_unit(end, unit) for end in ends)
     peak = f"{_estimate(one)}{most}" if least == most else f"between {least} and {most}"
     return f"{peak} {unit}" if usable is None else f"{peak} of {units.in_binary_unit(usable, unit)} {unit}"
-
-
-def _needed(one: TrainingMemory, usable: int) -> str:
-    """`75.4 GiB, and 21.8 GiB is usable`."""
-    peak = _peak(one)
-    if peak == units.binary(usable):
-        return units.needed_and_usable(int(one.peak.total), usable)
-    return f"{peak}, and {units.binary(usable)} is usable"
 
 
 def _estimate(one: TrainingMemory) -> str:
