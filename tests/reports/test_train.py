@@ -213,9 +213,6 @@ def test_gradients_of_other_ranks_rows(replicas: dict[str, int]) -> None:
     step = load("llama-3.1-8b").train(ctx="4k", tp=8, **replicas)
     rows = 128_256 * 4096 * 2 * 7 // 8
     assert step.gradients_bytes - step.weights_bytes == rows
-    words = "Gradients include 877 MiB for embedding rows of other ranks:"
-    words += " under torch's plan, each rank computes the gradient of all rows."
-    assert words in step.notes and round(rows / 2**20) == 877
 
 
 H100, CARD = "8xh100-sxm", "rtx-4090"

@@ -819,13 +819,6 @@ NOTES = (
     NoteRow("estimate", 2, lambda step: not step.memory.exact and _accuracy(step)),
     NoteRow("largest", 2, lambda step: _close(step) and _largest(step)),
     NoteRow("sent", 2, lambda step: step.mesh.ep == 1 and not step.does_not_fit and _sent(step)),
-    NoteRow(
-        "embedding_rows",
-        2,
-        lambda step: step.memory.step.other_rows and units.binary(int(step.memory.step.other_rows)),
-        "Gradients include {} for embedding rows of other ranks: under torch's plan, each rank computes the gradient of"
-        " all rows.",
-    ),
     NoteRow("stage", 2, _stage),
     NoteRow("experts", 2, _experts),
     NoteRow(
