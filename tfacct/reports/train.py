@@ -717,14 +717,10 @@ def buckets(step: Step) -> str | None:
     counted."""
     mesh, counted = step.mesh, int(step.memory.step.buckets)
     if mesh.dp > 1 and mesh.zero:
-        ddp, size = step.with_recipe(mesh=replace(mesh, zero=0)), ""
-        if ddp is not None:
-            size = f" ({units.binary(int(ddp.step.buckets))} under torch's DDP, less under DeepSpeed)"
-        return f"Gradient buckets are not counted{size}."
-    if mesh.dp == 1 or counted < LEAST_GAIN * int(step.memory.peak.total):
+        return "Not included: gradient buckets, which are as large as the gradients under torch's DDP."
+    if counted < LEAST_GAIN * int(step.memory.peak.total):
         return None
-    zero = f"With {option('zero', 1)}, none are counted, although torch's ZeRO has them"
-    return f"The peak includes {units.binary(counted)} of DDP's gradient buckets. {zero}."
+    return f"The peak includes {units.binary(counted)} of DDP's gradient buckets."
 
 
 def _experts(step: Step) -> str:
