@@ -639,12 +639,10 @@ def _lora_saves_more(step: Step) -> str | None:
     full = step.with_recipe(lora=None, adapter_dtype=FP32, lora_dropout=0.0, weights_dtype=weights)
     if full is None or step.saved_bytes <= full.saved_bytes:
         return None
-    why, sizes = "", f"{units.binary(step.saved_bytes)} instead of {units.binary(int(full.saved_bytes))}"
-    narrow = step.with_recipe(adapter_dtype=recipe.dtype) if recipe.adapter_dtype != recipe.dtype else None
-    if narrow is not None and not recipe.autocast:
-        less = f"With {option('adapter_dtype', recipe.dtype)}: {units.binary(narrow.saved_bytes)}"
-        why = f", because fp32 adapters copy their inputs to fp32. {less}"
-    return f"LoRA needs more memory for saved activations than full fine-tuning, {sizes}{why}."
+    sizes = f"{units.binary(step.saved_bytes)} instead of {units.binary(int(full.saved_bytes))}"
+    casts = recipe.adapter_dtype != recipe.dtype and not recipe.autocast
+    other = f" fp32 adapters copy their inputs to fp32: try {option('adapter_dtype', recipe.dtype)}." if casts else ""
+    return f"LoRA needs more memory for saved activations than full fine-tuning, {sizes}.{other}"
 
 
 def _packed(step: Step) -> str:
@@ -757,9 +755,7 @@ def _stage(step: Step) -> str:
     idle = bubble(mesh, count)
     waits = "" if idle is None else f", bubble {units.percent(idle)} of the computing time"
     every, many = (units.number_of(number, "micro-batch") for number in (count, stage.in_flight))
-    ends = {0: "the first pipeline rank", mesh.pp - 1: "the last pipeline rank"}
-    rank = ends.get(stage.rank, f"pipeline rank {stage.rank + 1:,} of {mesh.pp:,}")
-    highest = f"{rank} has the highest peak, with {many} in flight"
+    highest = f"pipeline rank {stage.rank + 1:,} of {mesh.pp:,} has the highest peak, with {many} in flight"
     return f"Pipeline: {mesh.schedule}, {every}{waits}; {highest}."
 
 
