@@ -561,26 +561,19 @@ def _typed(change: Mapping[str, Any]) -> str:
 
 
 def _change_that_fits(step: Step) -> str | None:
-    """The cheapest change with which the step fits, also with what the allocator reserves; or else the one with the
-    lowest peak."""
+    """The cheapest change with which the step fits, also with what the allocator reserves, or else the one with the
+    lowest peak; or that none is enough."""
     found = helpful_changes(step)
     if not found or step.limit is None:
         return None
     fitting = [change for change in found if change["fits"]]
-    lowest = min(fitting or found, key=lambda change: int(change["peak_bytes"]))
     if not fitting:
-        none = f"None of these changes is enough; {_typed(lowest)} has the lowest peak, {_changed_peak(lowest)}."
+        none = "None of these changes is enough."
         others = spelled("`tfacct plan` with --train tries", "plan(train=True) tries")
         return none if step.recipe.mesh is None else f"{none} {others} other layouts."
-    for cheapest in fitting:
-        if not step.limit.is_tight(cheapest["peak_bytes"]):
-            return f"Try {_typed(cheapest)} ({_changed_peak(cheapest)})."
-    return f"Try {_typed(lowest)} ({_changed_peak(lowest)}), which may still run out of memory."
-
-
-def _changed_peak(change: Mapping[str, Any]) -> str:
-    """The peak with a change, `≈` if it is an estimate."""
-    return f"{'' if change['exact'] else '≈ '}{units.binary(change['peak_bytes'])}"
+    lowest = min(fitting, key=lambda change: int(change["peak_bytes"]))
+    best = next((change for change in fitting if not step.limit.is_tight(change["peak_bytes"])), lowest)
+    return f"Try {_typed(best)} ({'' if best['exact'] else '≈ '}{units.binary(best['peak_bytes'])})."
 
 
 def _some_tightly(step: Step) -> bool:
@@ -965,10 +958,7 @@ def _peak_of_class(one: Measured) -> str:
     step = one.memory
     sizes = {"weights": step.weights_bytes, "gradients": step.gradients_bytes, "optimizer state": step.optimizer_bytes}
     named = ", ".join(f"{name} {units.binary(size)}" for name, size in sizes.items())
-    recipe = one.recipe
-    early = step.peak_phase in LOSSES and not (recipe.accumulates or recipe.fp32_gradients)
-    before = ", before there are gradients" if early else ""
-    return f"The peak is {when(step.peak_phase, of_class=True)}{before}. Largest sizes in the step: {named}."
+    return f"The peak is {when(step.peak_phase, of_class=True)}. Largest sizes in the step: {named}."
 
 
 def _formula(one: Measured) -> str:
