@@ -28,7 +28,7 @@ from tfacct.reports.model_notes import RESERVED, ROOM, TIGHTLY
 from tfacct.training import states
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.exact import ExactStep, exact
-from tfacct.training.lora import Lora, adapted_layers, routed, targets_of, unpacked_elements
+from tfacct.training.lora import Lora, routed, unpacked_elements
 from tfacct.training.memory import (
     FLOPS_ALONE,
     LONGEST,
@@ -669,15 +669,6 @@ def _adapters(step: Step) -> str:
     return f"Adapters: rank {lora['rank']} in {lora['dtype']}, {size}. Other weights are frozen."
 
 
-def _adapted(step: Step) -> str:
-    """Which layers have adapters, by their own names."""
-    model = step.memory.model
-    modules, layers = model.config.hf_module_paths(), adapted_layers(model, targets_of(step.recipe))
-    named = ", ".join(dict.fromkeys(layer.name(modules) for layer in layers))
-    experts = "; not on routers and routed experts (peft: target_parameters)" if routed(model) else ""
-    return f"Adapters are on {named}{experts}."
-
-
 def _unquantized(step: Step) -> str:
     """Weights that 4-bit LoRA leaves in 16 bits in a model with experts."""
     wide = units.binary(2 * unpacked_elements(step.memory.model))
@@ -840,7 +831,6 @@ NOTES = (
         lambda step: step.limit is not None and not _close(step) and not _some_tightly(step),
         f"{RESERVED[0].upper()}{RESERVED[1:]}",
     ),
-    NoteRow("adapted", 3, lambda step: step.recipe.lora and _adapted(step)),
     NoteRow(
         "frozen_head",
         3,
