@@ -10,7 +10,6 @@ import pytest
 
 from tests.helpers.cli import Run
 from tfacct import load
-from tfacct.base import units
 from tfacct.reports.train import when
 
 
@@ -268,46 +267,6 @@ def test_changes_that_do_not_lower_the_printed_peak_are_left_out(run: Run) -> No
     assert "--loss chunked" not in {row.split("  ")[0].strip() for row in rows}
     (facts,) = run(*asked, "--json").models
     assert {"loss": "chunked"} in [change["set"] for change in facts["fit"]["changes"]]
-
-
-@pytest.mark.parametrize(
-    ("recipe", "message", "instead"),
-    [
-        (
-            "falcon-40b --lora 64",
-            "falcon-40b: {}: LoRA on parallel sublayers in a sharded layout is not supported",
-            "",
-        ),
-        (
-            "gpt2 --optimizer adamw-8bit",
-            "gpt2: {}: adamw-8bit in a sharded layout is not supported",
-            "--optimizer adamw",
-        ),
-        ("gpt2 --qlora", "gpt2: {}: QLoRA in a sharded layout is not supported", "--lora 16"),
-    ],
-)
-def test_a_step_that_several_devices_do_not_support(run: Run, recipe: str, message: str, instead: str) -> None:
-    """The error names the devices; the commands of its hint have the peaks that it names."""
-
-    def peak(*asked: str) -> str:
-        ran = run(*asked, "--json")
-        assert ran.code == 0
-        return units.binary(ran.models[0]["peak_bytes"])
-
-    model, *options = recipe.split()
-    asked = ("train", model, *options, "--ctx", "1k")
-    ran = run(*asked, "--on", "2xh100")
-    about = "≈ " if model == "falcon-40b" else ""
-    hint = f"--dp 2 (it needs {about}{peak(*asked, '--dp', '2')} on each)"
-    if instead:
-        each = peak("train", model, *instead.split(), "--ctx", "1k", "--on", "2xh100")
-        hint += f" or {instead} (it needs {each} on each) fits in 77.3 GiB"
-    else:  # 84 GB of weights
-        hint += " is supported, but does not fit in 77.3 GiB"
-    message = message.format("2 × h100-sxm (fsdp=2)")
-    assert (ran.code, ran.err) == (2, f"error: {message}\nhint: {hint} at context 1,024\n")
-    typed = run(*asked, "--fsdp", "2")
-    assert "in a sharded layout is not supported" in typed.err and "it needs" not in typed.err
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.keys import Keys, Object, values_of
 from tfacct.output.report import Column, NoteRow, Row, Table, Tick, notes, unwatched
 from tfacct.parallel.collectives import sent_over
-from tfacct.parallel.mesh import Mesh, mesh_on
+from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.pipeline import bubble, microbatches, waits_facts
 from tfacct.reports import build, ranks
 from tfacct.reports.model_notes import RESERVED, ROOM, TIGHTLY
@@ -45,11 +45,11 @@ from tfacct.training.memory import (
 )
 from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import FORWARD_END, LOSS, Phase
-from tfacct.training.recipe import ADAMW, FP32, NF4, Recipe, batch_words, micro_batches, size_facts
+from tfacct.training.recipe import FP32, NF4, Recipe, batch_words, micro_batches, size_facts
 from tfacct.training.recompute import DEFAULT as CORE_ATTN
 from tfacct.training.saved_lines import TrainLine, by_part, saved_lines
 from tfacct.training.selection import of_own_size, trainable
-from tfacct.training.unsupported import reads_images, supports, unsupported_layout
+from tfacct.training.unsupported import reads_images
 
 if TYPE_CHECKING:
     from tfacct.timing.step_estimate import StepEstimate
@@ -241,7 +241,6 @@ def train(
     """Memory of a training step, as the class of transformers runs it. `fit`: the memory of a device. `by`: rows of the
     table. Raises TfacctError."""
     recipe = recipe.checked()
-    _check_on_devices(models, request, recipe, fit)
     models, left_out = trainable(models, recipe)
     models, of_other_sizes = of_own_size(models, request)
     recipe = recipe.for_models(models)
@@ -277,40 +276,6 @@ def train(
         return report
     columns, rows, totals = all_phases_table(every[0])
     return replace(report, data=replace(report, columns=columns, sections=rows, total_rows=totals))
-
-
-def _check_on_devices(
-    models: Sequence[LoadedModel], request: Request, recipe: Recipe, limit: MemoryLimit | None
-) -> None:
-    """Raises UsageError for one model that is supported on one device, but not on several without a typed layout."""
-    if len(models) > 1 or limit is None or limit.count == 1 or recipe.mesh != mesh_on(limit, None, training=True):
-        return
-    model, found = models[0], unsupported_layout(models[0], recipe)
-    if found is None or not supports(model, replace(recipe, mesh=None)):
-        return
-    replicas = replace(recipe, mesh=Mesh(dp=limit.count))
-    tried = [(option("dp", limit.count), "on each", replicas)]
-    if not supports(model, replicas):
-        tried = [(option("on", limit.each), "on one device", replace(recipe, mesh=None))]
-    if recipe.weights_dtype == NF4:
-        tried.append((option("lora", recipe.lora), "on each", replace(recipe, weights_dtype=None)))
-    if recipe.optimizer != ADAMW:
-        tried.append((option("optimizer", ADAMW), "on each", replace(recipe, optimizer=ADAMW)))
-    work, supported, fitting = selection.workload(model, request), list[str](), list[str]()
-    for typed, on, other in tried:
-        if not supports(model, other):
-            continue
-        memory = training_memory(model, work, other)
-        supported.append(f"{typed} (it needs {_peak(memory)} {on})")
-        if memory.peak.total <= limit.usable:
-            fitting.append(supported[-1])
-    where = f"{units.binary(limit.usable)} at context {work.context:,}"
-    hint = f"{' or '.join(supported)} is supported, but does not fit in {where}"
-    if fitting:
-        hint = f"{' or '.join(fitting)} fits in {where}"
-    typed = option("fsdp", limit.count)
-    where = "" if typed in found.reason else f"{typed}: "
-    raise UsageError(f"{model.name}: {where}{found.reason}", hint)
 
 
 # The answer.

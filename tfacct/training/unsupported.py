@@ -457,11 +457,6 @@ def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
     return None if found is None else found.reason
 
 
-def supports(model: LoadedModel, recipe: Recipe) -> bool:
-    """True if a model's training step is supported."""
-    return recipe.trains_in_dtype and unsupported(model, recipe.checked()) is None
-
-
 def check_supported(model: LoadedModel, recipe: Recipe) -> None:
     """Raises TfacctError for a step that is not supported, with the nearest one that is."""
     if unsupported(model, recipe) is None:
