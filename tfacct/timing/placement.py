@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
-from tfacct.base.spelling import option, spelled, typed_options
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger.einsum import divisors
 from tfacct.ledger.storage import BF16, BF16_EACH, dtypes, width
 from tfacct.ledger.workload import Workload, check_size
@@ -125,20 +124,15 @@ class Placement:
         if memory.engine or self.host.adapters or self.host.draft:
             yield "use more devices"
             return
-        ep, on, dtype = self.host.mesh.ep, self.device, self.requested_dtype
+        on, dtype = self.device, self.requested_dtype
         kv_dtype = None if self.host.cache.name == dtypes(dtype)[1] else self.host.cache.name
-        how = Deployment("all", dtype, kv_dtype, ep, memory.use, memory.reserve)
+        how = Deployment("all", dtype, kv_dtype, self.host.mesh.ep, memory.use, memory.reserve)
         _, (needed,) = device_counts(self.model, work, [(None, on)], how)
         if needed.share is not None:
             yield f"it fits on {needed.share.devices:,} × {on.id} (tp={needed.share.devices})"
         if largest := self.host.capacity(work.context, memory.usable):
             yield f"the most that fits here is {units.requests(largest)}"
-        asked: dict[str, Any] = {"on": how.on, "ctx": work.context, "batch": work.batch}
-        asked |= {"dtype": dtype, "kv_dtype": kv_dtype, "ep": None if ep == 1 else ep}
-        changed = (("sets", f"{name}={json.dumps(value)}") for name, value in self.model.changed.items())
-        words = ["`tfacct memory", quote(self.model.path or self.model.name)]
-        words += [typed_options((*asked.items(), *changed)).strip(), *memory.options(training=False)]
-        yield spelled(f"{' '.join(words)}` lists other devices", "fit() lists other devices")
+        yield spelled("`tfacct memory MODEL --on all` lists other devices", "fit() lists other devices")
 
 
 @record
