@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
 from typing import NamedTuple, cast, get_args
 
 from tfacct.accounts.metrics import Point, flops_of
@@ -234,9 +233,9 @@ def fsdp_step(model: LoadedModel, work: Workload, where: MemoryLimit, dtype: str
     return None
 
 
-def fitting_options(one: StepEstimate) -> dict[str, int | str] | None:
+def fitting_options(one: StepEstimate) -> dict[str, str] | None:
     """The first change of options after which a step fits: the one that `train` suggests, if it costs FLOPs alone; or
-    recomputation, smaller and more micro-batches, then more devices."""
+    recomputation, on more devices if necessary."""
     model, work, recipe, usable = one.model, one.work, one.recipe, one.memory.usable
     limit, tried = MemoryLimit(usable), [each for each in CHANGES if not each[1]]
     with suppress(TfacctError):  # its class is not counted
@@ -245,24 +244,16 @@ def fitting_options(one: StepEstimate) -> dict[str, int | str] | None:
                 if change["fits"] and not limit.is_tight(change["peak_bytes"]):
                     timed_as(work, change["memory"].recipe, recipe.dtype)
                     return dict(change["set"])
-    ways = [recipe] if recipe.recompute == "full" else [recipe, replace(recipe, recompute="full")]
-    mesh, batch, times = one.trained.mesh, one.trained.work.batch, one.trained.accumulate
-    for doubled, each, way in product(range(MOST_DOUBLINGS), reversed(divisors([batch])), ways):
-        count, accumulate = mesh.ranks << doubled, times * batch // each
-        if count > devices.MOST or not one.device.links.known(count):
+    mesh = one.trained.mesh
+    for doubled in range(MOST_DOUBLINGS):
+        if (count := mesh.ranks << doubled) > devices.MOST or not one.device.links.known(count):
             continue
         shards = mesh.fsdp > 1 or mesh.ranks == 1
         larger = replace(mesh, fsdp=mesh.fsdp << doubled) if shards else replace(mesh, dp=mesh.dp << doubled)
-        if mesh.pp > 1:
-            way, at = replace(way, mesh=replace(larger, microbatches=accumulate)), work
-        else:
-            at = replace(work, batch=each)
-            way = replace(way, mesh=larger if count > 1 else None, gradient_accumulation=accumulate)
-        needed = memory(model, at, way, usable)
+        needed = memory(model, work, replace(recipe, recompute="full", mesh=larger if count > 1 else None), usable)
         if needed.fits or (needed.fits is None and needed.counted is None):
-            changed: dict[str, int | str] = {"on": f"{count}x{one.device.id}"} if doubled else {}
-            changed |= {"batch": each, "gradient_accumulation": accumulate} if each != batch else {}
-            return changed | ({"recompute": "full"} if way.recompute != recipe.recompute else {})
+            changed = {"on": f"{count}x{one.device.id}"} if doubled else {}
+            return changed | ({} if recipe.recompute == "full" else {"recompute": "full"})
     return None
 
 
