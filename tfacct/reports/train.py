@@ -46,7 +46,6 @@ from tfacct.training.memory import (
 from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import FORWARD_END, LOSS, Phase
 from tfacct.training.recipe import FP32, NF4, Recipe, batch_words, micro_batches, size_facts
-from tfacct.training.recompute import DEFAULT as CORE_ATTN
 from tfacct.training.saved_lines import TrainLine, by_part, saved_lines
 from tfacct.training.selection import of_own_size, trainable
 from tfacct.training.unsupported import reads_images
@@ -549,14 +548,11 @@ def _some_tightly(step: Step) -> bool:
 
 def _without_recompute(step: Step) -> str | None:
     """The peak without recomputation, of a step with it."""
-    recompute, recipe = step.recipe.recompute, step.recipe
+    recompute = step.recipe.recompute
     without = None if recompute == "none" else step.with_recipe(recompute="none")
     if without is None:
         return None
-    if _peak(without) != _peak(step.memory):
-        return f"Without {option('recompute', recompute)}, the peak is {_peak(without)}."
-    why = ": sdpa saves no scores" if recipe.attention == "sdpa" and recipe.recomputed_modules == (CORE_ATTN,) else ""
-    return f"{option('recompute', recompute)} saves nothing here{why}."
+    return f"Without {option('recompute', recompute)}, the peak is {_peak(without)}."
 
 
 def _lever(step: Step) -> str:
