@@ -206,17 +206,10 @@ def _expected(run: Run) -> str | None:
     if found is None:
         return None
     batch, times = found.work.batch, found.recipe.gradient_accumulation
-    took, seconds, interval = run.step_time or 0, units.seconds(found.parts.seconds), found.interval
     how = "under FSDP, " if run.limit.count > 1 else ""
     how += "without recomputation" + (f", {times:,} micro-batches of {batch:,}" if times > 1 else "")
-    words = f"tfacct expects ≈ {seconds}{found.mfu_words}, {how}"
-    if interval is None:
-        return f"{words}; the error is not known."
-    if interval[0] <= took <= interval[1]:
-        return f"{words} (80% interval {units.time_range(interval)})."
-    side = "below" if took < interval[0] else "above"
-    ratio = f"{took / found.parts.seconds:.2g} × that"
-    return f"{words}; {units.seconds(took)} is {ratio}, {side} its 80% interval, {units.time_range(interval)}."
+    error = "the error is not known" if found.interval is None else f"80% interval {units.time_range(found.interval)}"
+    return f"tfacct expects ≈ {units.seconds(found.parts.seconds)}{found.mfu_words}, {how} ({error})."
 
 
 def _too_large(run: Run) -> str:
