@@ -115,7 +115,6 @@ LEAST = (
 """What the least memory includes: of one micro-batch, and of several, whose gradients stay in memory."""
 
 
-RECOUNTED = ", recomputed FLOPs included"
 STATED_CONVENTION = "seconds of all FLOPs, without recomputation, at a stated share of the bf16 peak"
 
 
@@ -442,18 +441,13 @@ def _train_table(one: StepEstimate) -> Table:
     rows: list[Row] = [
         {"what": PARTS[name], "seconds": part, "share": part / seconds} for name, part in one.parts.items() if part
     ]
-    baseline = f"baseline, {BASELINE[one.trained.megatron]['mfu']:.1%} MFU{RECOUNTED * _recounts(one)}"
+    baseline = f"baseline, {BASELINE[one.trained.megatron]['mfu']:.1%} MFU"
     totals = {
         "step": f"≈ {units.seconds(seconds)}",
         "80% interval": one.interval and units.time_range(one.interval),
         baseline: None if one.usual is None else f"≈ {units.seconds(one.usual)}",
     }
     return (Column("what", "part"), *ESTIMATED), (tuple(rows),), _totals("step", totals, "what")
-
-
-def _recounts(one: StepEstimate) -> bool:
-    """True if the baseline counts recomputed FLOPs."""
-    return one.trained.megatron and one.trained.recompute != "none"
 
 
 def _missing_memory(one: StepEstimate) -> Table:
@@ -524,7 +518,7 @@ TRAIN_NOTES = (
     NoteRow(
         "baseline",
         2,
-        _if_timed(lambda one: one.usual and {**BASELINE[one.trained.megatron], "counted": RECOUNTED * _recounts(one)}),
+        _if_timed(lambda one: one.usual and BASELINE[one.trained.megatron]),
         "Baseline: the time if every step ran at {mfu:.1%} MFU{counted}."
         " Its median error on runs of {steps} is {error:.1%}.",
     ),
