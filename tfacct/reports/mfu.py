@@ -90,7 +90,6 @@ class Run:
 
 
 NOTES = (
-    NoteRow("implausible", 1, lambda run: run.point.train and _implausible(run)),
     NoteRow("expected", 1, lambda run: run.point.train and run.step_time is not None and _expected(run)),
     NoteRow("memory", 1, lambda run: run.point.train and _too_large(run)),
     NoteRow(
@@ -181,21 +180,6 @@ def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int
     ((name, value),) = given.items()
     check_positive(name, value)
     return tokens / value if name == "step_time" else float(value)
-
-
-def _implausible(run: Run) -> str | None:
-    """What may be wrong with a run in bf16 that is faster than matmuls alone; None above the peak, which the answer
-    says."""
-    from tfacct.timing.training_time import matmul_share
-
-    device, visible = run.limit.device, run.per_token["causal"] * run.each / run.peak
-    if device is None or run.dtype != "bf16" or visible <= matmul_share(device) or above_peak(run.mfu):
-        return None
-    sure = f"Check that {option('batch')} is for all devices, and the time for a whole optimizer step"
-    if run.step_time is None:
-        sure = f"Check that {option('tokens_per_second')} is the sum over exactly these devices"
-    attained = units.percent(matmul_share(device), 0)
-    return f"Implausible: even matmuls attain only about {attained} of the peak in measured steps. {sure}."
 
 
 def _expected(run: Run) -> str | None:
