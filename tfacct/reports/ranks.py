@@ -109,13 +109,6 @@ def expert_shares(model: LoadedModel, ep: int) -> str:
     return f"{' or '.join(f'{count // ep:,} of {count:,}' for count in counts)} experts"
 
 
-def receive_buffers(size: int, count: int) -> str:
-    """Receive buffers of a pipeline stage in words, for `count` micro-batches."""
-    each = units.binary(size // count)
-    every = f"each of {count:,} micro-batches, Megatron-LM only for those in flight"
-    return f"{units.binary(size)} of receive buffers: torch's pipeline allocates {each} for {every}"
-
-
 def whole_experts_note(model: LoadedModel, mesh: Mesh) -> str | None:
     """Note on a layout with more FSDP ranks than experts: FSDP2 shards the first dimension of stacked experts, and pads
     it to a multiple of the ranks."""

@@ -710,7 +710,11 @@ def _received(step: Step) -> str | None:
     if stage is None or stage.buffers < LEAST_GAIN * int(peak.total):
         return None
     count = micro_batches(step.memory.work, step.recipe)[1]
-    return f"The peak includes {ranks.receive_buffers(int(stage.buffers), count)}."
+    each = f"{units.binary(int(stage.buffers) // count)} for each of {count:,} micro-batches"
+    return (
+        f"The peak includes {units.binary(int(stage.buffers))} of receive buffers: torch's pipeline allocates {each},"
+        " Megatron-LM only for those in flight."
+    )
 
 
 def _images(step: Step) -> str:
