@@ -191,11 +191,6 @@ class Parts(dict[str, float]):
         return sum(self.values())
 
 
-def matmul_share(device: Device, c: TrainingConstants = MPT) -> float:
-    """Share of a device's bf16 peak that matmuls attain in training."""
-    return c.products_hot if "fp8" in device.peak else c.products
-
-
 def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> Parts:
     """Seconds of a step on each device, by the pipeline stage that has most layers. The head's time is taken to be
     shared by all stages, and experts get equally many tokens."""
@@ -203,7 +198,7 @@ def step(work: Work, device: Device, trained: Trained, c: TrainingConstants) -> 
     passes = 3 + (trained.recompute == "full")  # over the layers, the backward pass counted twice
     of_matmuls = passes - trained.frozen  # half of their backward pass is the gradient of their weights
     of_attention = 3.5 + (trained.recompute != "none")  # its backward pass has five matmuls for two
-    share_of_peak = {"bf16": matmul_share(device, c), "fp8": c.fp8, "nvfp4": c.nvfp4}
+    share_of_peak = {"bf16": c.products_hot if is_hot else c.products, "fp8": c.fp8, "nvfp4": c.nvfp4}
     wide = device.peak["bf16"] * share_of_peak["bf16"]
     matmuls = device.peak[UNITS[trained.dtype]] * share_of_peak[trained.dtype]
     attention = device.peak["bf16"] * (c.attention_hot if is_hot else c.attention)
