@@ -226,6 +226,18 @@ def _expected(about: About) -> str:
     return f"{EXPECTED_FROM[facts['expected_from']]}: {expected:,} ({f'differs by {more:+,}' if more else 'equal'})"
 
 
+def _encoder(about: About) -> str:
+    """Which rows of one encoder–decoder are the decoder's, and embeddings that are in the encoder's row."""
+    if not about.alone or about.models[0].architecture.encoder is None:
+        return ""
+    tensors = (
+        one for one in about.models[0].ledger.tensors() if one.embedding and paths.heading_of(one.path) == "encoder"
+    )
+    own = sum(int(one.count * one.stored.elements) for one in tensors)
+    positions = f"; embedding includes {units.people(own)} of the encoder" if own else ""
+    return f"attn, cross, mlp and norms are those of the decoder{positions}."
+
+
 def _untrained(about: About) -> str:
     """Position embeddings that are stored but not trained."""
     found = dict.fromkeys(
@@ -260,6 +272,7 @@ def _one_rank(about: About) -> str:
 NOTES = (
     NoteRow("head", 3, _head),
     NoteRow("expected", 1, _expected),
+    NoteRow("encoder", 2, _encoder),
     NoteRow("experts", 2, lambda about: model_notes.expert_notes(about.models)),
     NoteRow("shared_weights", 2, lambda about: model_notes.shared_notes(about.models)),
     NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
