@@ -239,6 +239,13 @@ def test_the_answer_on_devices(run: Run) -> None:
     )
 
 
+@pytest.mark.parametrize("recipe", ["--qlora", "--optimizer adamw-8bit"])
+def test_devices_have_replicas_of_a_step_that_fsdp_does_not_support(run: Run, recipe: str) -> None:
+    asked = ("train", "gpt2", *recipe.split(), "--on", "2xh100", "--json")
+    assert run(*asked).document == run(*asked, "--dp", "2").document
+    assert "in a sharded layout is not supported" in run(*asked, "--fsdp", "2").err
+
+
 def test_the_peak_without_recomputation(run: Run) -> None:
     """The same peak as that of a run without the option, in the unit of the answer."""
     asked = ("train", "llama-3.1-8b", "--ctx", "8k")

@@ -97,8 +97,9 @@ def train(
 
     `dtype`: of the pass; of weights, gradients and optimizer state too, unless `weights_dtype` is set. Of a LoRA step,
     the adapters alone are trained. `on` (devices, or bytes: `"80GiB"`, all usable) adds the largest context and batch,
-    and what would make more fit; several devices share the step by FSDP unless a layout other than `ep` is given. On
-    ranks, all bytes are of one. `phases` has the memory of each phase, `saved` the saved tensors.
+    and what would make more fit. Several devices share the step by FSDP unless a layout other than `ep` is given, or
+    are replicas if FSDP does not support the step. On ranks, all bytes are of one. `phases` has the memory of each
+    phase, `saved` the saved tensors.
 
     >>> rank = load("llama-3.1-70b").train(ctx="8k", recompute="full", weights_dtype="fp32", tp=8, sp=True, fsdp=8)
     >>> rank.mesh["ranks"], rank.weights_bytes, rank.peak_phase
@@ -113,6 +114,10 @@ def train(
     Raises TfacctError for a model whose step has not been measured.
     """
     request, recipe, budget = step_of(options)
+    if opt.mesh(options) is None:
+        from tfacct.training.unsupported import on_all_devices
+
+        recipe = on_all_devices(models, recipe)
     by = options.get("by", "phase")
     if exact:
         from tfacct.reports.train import train_exact

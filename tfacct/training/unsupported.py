@@ -6,7 +6,7 @@ The errors, the nearest step that is supported, and the support matrix of the do
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -455,6 +455,15 @@ def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
     """The reason why a step is not supported; None if it is supported."""
     found = unsupported(model, recipe)
     return None if found is None else found.reason
+
+
+def on_all_devices(models: Sequence[LoadedModel], recipe: Recipe) -> Recipe:
+    """The recipe on devices without a given layout: FSDP over all, or replicas if no model supports FSDP and one does
+    those."""
+    if recipe.mesh is None or recipe.mesh != Mesh(fsdp=recipe.mesh.fsdp):
+        return recipe
+    ways = recipe, replace(recipe, mesh=Mesh(dp=recipe.mesh.fsdp))
+    return next((way for way in ways if any(unsupported(model, way) is None for model in models)), recipe)
 
 
 def check_supported(model: LoadedModel, recipe: Recipe) -> None:
