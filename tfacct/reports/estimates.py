@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from tfacct.base import units
 from tfacct.loading import selection
@@ -120,50 +120,30 @@ def _corrected(one: Placement, error: Validation | None) -> str:
     return f"{note}. {measured}. {interval_words(error)}"
 
 
-class StepError(NamedTuple):
-    """A sentence about the measured error of a training step's estimate. `unmeasured`: the dtype of the matmuls, if
-    only steps in fp8 were measured."""
-
-    sentence: str
-    unmeasured: str = ""
-
-    def note(self, law: str = "", *, with_dtype: bool = True) -> str:
-        """The error in words, of the estimates by one of several laws if it is named."""
-        dtype = (
-            f" The measured steps ran in fp8, this one runs in {self.unmeasured}."
-            if self.unmeasured and with_dtype
-            else ""
-        )
-        return f"Estimate{f' under {law}' if law else ''}. {self.sentence}{dtype}"
-
-
-def step_error(alike: str, device: Device, link: Link | None, dtype: str) -> StepError:
-    """The measured error of a training step's estimate. `alike`: the measured steps that it is like. `link`: of all
-    devices. `dtype`: of the matmuls."""
+def step_error(alike: str, device: Device, link: Link | None, dtype: str) -> str:
+    """The measured error of a training step's estimate in words. `alike`: the measured steps that it is like. `link`:
+    of all devices. `dtype`: of the matmuls."""
     if reason := unmeasured_step(device, link, alike):
-        return StepError(_unknown(reason))
-    others, unmeasured = "Expect larger errors with other software", "" if dtype == "fp8" else dtype
+        return _unknown(reason)
+    others = "Expect larger errors with other software."
+    in_fp8 = "" if dtype == "fp8" else f" The measured steps ran in fp8, this one runs in {dtype}."
     if alike == "stacks":
         stacks = " and ".join(f"{units.percent(one.median)} with {name}" for name, one in NEWER_STACKS.items())
-        sentence = f"Median error on fp8 steps (2024 to 2026): {stacks}. {others}."
-        return StepError(sentence, unmeasured)
+        return f"Median error on fp8 steps (2024 to 2026): {stacks}. {others}{in_fp8}"
     if (newer := NEWER_LAYOUTS.get(alike)) is not None:
         fitted = "one constant was fitted to these steps" if newer.chosen else "no constant was fitted to these steps"
-        sentence = (
+        return (
             f"Median error {units.percent(newer.median)} on {newer.runs} steps {alike} ({newer.stack}, 2024 to 2026);"
-            f" {fitted}. {others}."
+            f" {fitted}. {others}{in_fp8 if newer.fp8_only else ''}"
         )
-        return StepError(sentence, unmeasured if newer.fp8_only else "")
     error, here = reported(alike, "step"), VALIDATED[alike, "step"].on.get(device.id, 0)
     steps = f"median error {units.percent(error.median)} on {error.runs:,} steps"
     if alike == "divided":
         where = f"{here:,} of them" if here else "none of them"
         unknown = "" if here else ", so its error here is not known"
-        sentence = f"GPT models under Megatron-LM (2021 and 2022): {steps}, {where} on this device{unknown}."
-    else:
-        fitted = f"{here:,} steps on this device were" if here else "no step on this device was"
-        sentence = f"MPT under FSDP (llm-foundry, 2023): {steps} that were not fitted; {fitted} fitted."
-    return StepError(sentence)
+        return f"GPT models under Megatron-LM (2021 and 2022): {steps}, {where} on this device{unknown}."
+    fitted = f"{here:,} steps on this device were" if here else "no step on this device was"
+    return f"MPT under FSDP (llm-foundry, 2023): {steps} that were not fitted; {fitted} fitted."
 
 
 def _unknown(reason: str) -> str:

@@ -488,8 +488,8 @@ def _errors(one: Plan) -> list[str]:
         return [estimates.error_note(one.estimates.placed[one.timed[0].mesh.tp])]
     errors = {law: estimates.step_error(*_step_of(one, of)) for law, of in one.first_by_law.items()}
     if len({*errors.values()}) == 1:
-        return [next(iter(errors.values())).note()]
-    return [error.note(law, with_dtype=number == 0) for number, (law, error) in enumerate(errors.items())]
+        return [f"Estimate. {next(iter(errors.values()))}"]
+    return [f"Estimate under {law}. {error}" for law, error in errors.items()]
 
 
 def _step_of(one: Plan, of: Candidate) -> tuple[str, Device, Link | None, str]:

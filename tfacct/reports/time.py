@@ -513,7 +513,8 @@ TRAIN_NOTES = (
     NoteRow(
         "error",
         1,
-        _if_timed(lambda one: step_error(one.alike, one.device, one.link, one.trained.dtype).note()),
+        _if_timed(lambda one: step_error(one.alike, one.device, one.link, one.trained.dtype)),
+        "Estimate. {}",
     ),
     NoteRow(
         "baseline",
