@@ -482,7 +482,7 @@ def test_a_whole_layout_is_explained() -> None:
     assert [one["calls"] for one in found.collectives] == calls
     step = model.train(ctx="4k", batch=2, gradient_accumulation=4, **layout)
     assert step.peak_bytes == row["bytes"]
-    assert found.answer.startswith("tp=2 sp dp=4 zero=1 fits on 8 × h100-sxm: ")
+    assert found.answer.startswith("tp=2 sp dp=4 zero=1 fits on 8 × H100 SXM5 80GB: ")
 
 
 def test_a_batch_is_that_of_all_devices(run: Run) -> None:

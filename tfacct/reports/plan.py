@@ -412,17 +412,14 @@ FIRST = {"time": "Fastest", "memory": "Least memory", "sent": "Least communicati
 def _explained(one: Plan) -> str:
     """Memory, bytes sent and time of a layout that was given."""
     of = one.shown[0]
-    device, usable = one.fit.device, one.fit.usable
-    where, size = f"in {one.fit.size}", units.budget(usable)
-    if device is not None:
-        where, size = f"on {f'{one.gpus:,} × ' if one.gpus > 1 else ''}{device.id}", units.binary(usable)
+    where, usable = replace(one.fit, count=one.gpus).where, one.fit.usable
     named = _named(of) if of.recompute == RECOMPUTE[0] else f"{_named(of)},"
     if not one.ranked:
         return f"{named} does not fit {where}: each device needs {units.needed_and_usable(of.bytes, usable)}."
     takes = f" {one.unit}" if of.estimate is None else f", {_takes(one, of)}"
     idle = _bubble(one, of)
     bubbles = f" The pipeline bubble is {units.percent(idle)} of the computing time." if idle else ""
-    needs = f"{units.binary(of.bytes)} of {size}, {units.binary(of.sent)} sent{takes}"
+    needs = f"{units.binary(of.bytes)} of {units.binary(usable)}, {units.binary(of.sent)} sent{takes}"
     return f"{named} fits {where}: {needs}.{bubbles}"
 
 
