@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from shlex import quote
 from typing import NamedTuple
 
 from tfacct.base import units
@@ -294,10 +293,7 @@ def device_counts(
     if (odd := unsupported_part(model)) is not None:
         raise ConfigError(
             f"{model.name}: devices are not counted for {odd}",
-            spelled(
-                f"`tfacct memory {quote(model.path or model.name)} --on DEVICE` says whether it fits on one",
-                "memory(on=...) says whether it fits on one device",
-            ),
+            f"name one: {option('on', 'h100')}",
         )
     asked = {count for count, _ in found if count is not None}
     counts = sorted({*(count for count in device_numbers(model, how.ep, how.dtype) if count % how.ep == 0), *asked})
