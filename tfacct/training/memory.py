@@ -342,7 +342,7 @@ def changes(one: TrainingMemory, budget: int | None, tried: Sequence[Change] = C
         except UsageError:  # sizes that ranks do not divide
             continue
         peak = int(found.peak.total)
-        more_state = found.optimizer_bytes > one.optimizer_bytes and changed.mesh == one.recipe.mesh
+        more_state = found.optimizer_bytes > one.optimizer_bytes and "optimizer" in fields
         if peak >= one.peak.total or more_state:
             continue
         more = Fraction(flops_run_again(changed, ledger, at) - already, plain + already)
