@@ -153,6 +153,15 @@ def test_changes_are_spelled_for_the_caller(run: Run) -> None:
     assert "--recompute full --lora 16 --adapters bf16" in table
 
 
+def test_a_change_is_offered_if_another_rank_then_has_the_peak() -> None:
+    """Recomputation moves the peak to the first pipeline rank, whose optimizer state has the embedding too."""
+    step = {"tp": 8, "sp": True, "pp": 16, "dp": 128, "zero": 1, "batch": 16, "ctx": "8k"}
+    step |= {"schedule": "interleaved", "pp_chunks": 7}
+    model = load("llama-3.1-405b")
+    changes = {str(one["set"]): one["peak_bytes"] for one in model.train(**step, on="16384xh100-sxm").fit["changes"]}
+    assert changes["{'recompute': 'full'}"] == model.train(**step, recompute="full").peak_bytes
+
+
 def test_changes_without_room_for_the_allocator_are_marked(run: Run) -> None:
     """37.6 GiB · 1/1.17 = 32.1 GiB: no change leaves room, so the lowest peak is suggested. Changes of a step with
     adapters have no column of FLOPs, which are not counted."""

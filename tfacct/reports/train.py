@@ -525,8 +525,8 @@ def _typed(change: Mapping[str, Any]) -> str:
 
 
 def _change_that_fits(step: Step) -> str | None:
-    """The cheapest change with which the step fits, if possible also with what the allocator reserves; or that none is
-    enough."""
+    """The cheapest change with which the step fits, also with what the allocator reserves, or else the cheapest with
+    nearly the lowest peak; or that none is enough."""
     found = helpful_changes(step)
     if not found or step.limit is None:
         return None
@@ -535,7 +535,9 @@ def _change_that_fits(step: Step) -> str | None:
         none = "None of these changes is enough."
         others = spelled("`tfacct plan` with --train tries", "plan(train=True) tries")
         return none if step.recipe.mesh is None else f"{none} {others} other layouts."
-    best = next((change for change in fitting if not step.limit.is_tight(change["peak_bytes"])), fitting[0])
+    low = (1 + LEAST_GAIN) * min(int(change["peak_bytes"]) for change in fitting)
+    roomy = [change for change in fitting if not step.limit.is_tight(change["peak_bytes"])]
+    best = next(iter(roomy), next(change for change in fitting if change["peak_bytes"] <= low))
     return f"Try {_typed(best)} ({'' if best['exact'] else '≈ '}{units.binary(best['peak_bytes'])})."
 
 
