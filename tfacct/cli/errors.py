@@ -64,6 +64,7 @@ INSTEAD = {
     "memory plan serve time --enable-expert-parallel": "--ep N shards the experts over N devices",
     "engine --enable-expert-parallel": "`tfacct memory MODEL --ep N --on DEVICES` has the weights on each device",
     "memory serve engine --dp": "replicas share nothing: count one, on its own devices",
+    "train --dpo --grpo --ppo --rlhf": "not supported; `tfacct memory {model}` has the bytes of a frozen reference",
     "serve --slo": "--within TIME limits the time per token, --ttft TIME that to the first",
     "plan --fastest": "the fastest layout is in the first row",
     "serve --batch": "--requests N sets the number of concurrent requests",

@@ -549,6 +549,12 @@ def _skipped(one: Plan) -> str:
     return f"1 layout was skipped because {why}." if many else ""
 
 
+def _schedule(one: Plan) -> str:
+    """The option for a schedule with a smaller bubble, of layouts with pipeline stages."""
+    staged = any(_bubble(one, of) and of.mesh.schedule == "1f1b" for of in one.shown)
+    return f"{option('schedule', 'interleaved')} makes it smaller." if staged else ""
+
+
 NOTES: tuple[NoteRow, ...] = (
     NoteRow("command", 1, lambda one: f"{_of_first(one, 'memory')}: {_command(one, one.shown[0])}"),
     NoteRow(
@@ -566,6 +572,7 @@ NOTES: tuple[NoteRow, ...] = (
     NoteRow("skipped", 1, _skipped),
     NoteRow("files", 1, lambda one: one.recipe is None and model_notes.files_notes([one.model], one.given["dtype"])),
     NoteRow("error", 2, lambda one: len(one.first_by_law) > 1 and _errors(one)),
+    NoteRow("bubble", 2, _schedule, "bubble: idle time as a share of the computing time, in a 1F1B schedule. {}"),
     NoteRow("usable", 2, lambda one: one.fit.notes),
     NoteRow(
         "cache",

@@ -98,7 +98,8 @@ class Recipe:
         for name, known in choices.items():
             if (value := getattr(named, name)) not in known:
                 words = joined([*dict.fromkeys(filter(None, known))], "or")
-                raise UsageError(f"{option(name)} is {words}, not {value!r}")
+                flash = value.startswith("flash") and f"{option('attention', 'sdpa')}: torch runs its flash kernel"
+                raise UsageError(f"{option(name)} is {words}, not {value!r}", flash or None)
         on_host = [name.strip() for name in (self.offload or "").split(",") if name.strip()]
         if unknown := next((name for name in on_host if name not in OFFLOADED), None):
             raise UsageError(f"{option('offload')} must be {' or '.join(OFFLOADED)}, not {unknown!r}")
