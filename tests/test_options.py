@@ -83,7 +83,7 @@ def test_a_former_command_names_the_one_that_answers(run, command: str) -> None:
 def test_a_refusal_in_json_is_one_object_under_a_former_name_too(run) -> None:
     refused = run("fit", "bert-base", "--json")
     assert refused.code == 2 and not refused.out
-    assert "`tfacct memory bert-base --on DEVICE`" in json.loads(refused.err)["hint"]
+    assert json.loads(refused.err)["hint"] == "name one: --on h100"
 
 
 def test_no_message_names_a_former_command() -> None:
