@@ -58,7 +58,7 @@ class Column(NamedTuple):
     """A column: key of its cells, header, format.
 
     `drop`: the order in which columns are hidden in a narrow terminal, highest first: 5 notation that repeats sizes; 4
-    bars, bytes in GB, terms that follow from a sum; 3 shares, second units, sources; 2 ratios and shapes; 1 details,
+    bars, terms that follow from a sum; 3 shares, second units, sources; 2 ratios and shapes; 1 details,
     only after headers were broken. 0 is never hidden. A `dims` cell has several numbers; `keys` names their CSV
     columns. `empty`: text for a missing value; in a `signed` column, for no difference. `names_rows`: repeat this
     column in every part of a split table, like the first column. With `unit`, all bytes of the column are in that unit,

@@ -57,7 +57,6 @@ By = Literal["phase", "tensor", "part"]
 
 
 of_phase: Keys[[Phase]] = Keys()
-of_one_device: Keys[[Recipe, TrainingMemory]] = Keys()
 of_any: Keys[[Step | Measured]] = Keys()
 of_step: Keys[[Step]] = Keys()
 of_measured: Keys[[Measured]] = Keys()
