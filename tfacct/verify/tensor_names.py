@@ -110,8 +110,9 @@ KNOWN: Sequence[tuple[str, str]] = (
     (r"\.(slope_rate|(query|key|diagonal)_decay)$", "buffer: decays"),  # MiniMax's
     (r"\.(embed_scale|version|layer_scalar|act_fn\.(beta|eps))$", "buffer"),
     (r"\.(k_scale|v_scale|q_scale|prob_scale|prob_output_scale)$", "scale of a cache"),
+    (r"^(model\.)?vqmodel\.", "image tokenizer"),  # Chameleon's
 )
-"""Tensors outside the ledger, because classes do not store them as parameters: a pattern, and what they are."""
+"""Tensors outside the ledger, most of which classes do not store as parameters: a pattern, and what they are."""
 OTHER_MODEL = "belongs to another model in the same files"
 EMPTY = "empty tensor"  # as of 0 shared experts
 IDLE = "first matrix of an expert without an MLP, never read"
