@@ -97,6 +97,7 @@ QUANT_TENSORS: Mapping[str, QuantTensor] = {
 }  # fmt: skip
 """Endings of names by format."""
 
+OTHER_MODEL = "belongs to another model in the same files"
 KNOWN: Sequence[tuple[str, str]] = (
     (r"(^|\.)(attn|attention|self_attention|self_attn)\.(masked_)?bias$", "buffer: mask"),
     (r"\.causal_mask$", "buffer: mask"),
@@ -110,10 +111,9 @@ KNOWN: Sequence[tuple[str, str]] = (
     (r"\.(slope_rate|(query|key|diagonal)_decay)$", "buffer: decays"),  # MiniMax's
     (r"\.(embed_scale|version|layer_scalar|act_fn\.(beta|eps))$", "buffer"),
     (r"\.(k_scale|v_scale|q_scale|prob_scale|prob_output_scale)$", "scale of a cache"),
-    (r"^(model\.)?vqmodel\.", "image tokenizer"),  # Chameleon's
+    (r"^(model\.)?vqmodel\.", OTHER_MODEL),  # Chameleon's image tokenizer
 )
 """Tensors outside the ledger, most of which classes do not store as parameters: a pattern, and what they are."""
-OTHER_MODEL = "belongs to another model in the same files"
 EMPTY = "empty tensor"  # as of 0 shared experts
 IDLE = "first matrix of an expert without an MLP, never read"
 AHEAD = "layer that predicts further tokens (MTP)"
